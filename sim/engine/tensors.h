@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <string>
 #include <vector>
 
+#include "sim/base/hash.h"
 #include "sim/program/program.h"
 
 namespace gradledger {
@@ -26,13 +26,15 @@ class TensorTable {
   // A new tensor with one count, held by whoever stores it. Storage of the same name, dtype and size is used again where torch's allocator
   // would: on the stream that first asked for it, and where another stream let go of it, after the host has seen that stream get there.
   Tensor allocate(ProgramWriter& w, const std::string& name, Dtype dtype, std::uint64_t numel, MemorySpace space = MemorySpace::device, std::uint64_t declared_numel = 0) {
-    std::vector<std::uint32_t>& named = by_name_[name];
-    const auto known =
-        std::find_if(named.begin(), named.end(), [&](std::uint32_t n) { return shapes_[n].numel == numel && shapes_[n].dtype == dtype && shapes_[n].space == space; });
-    if (known != named.end()) return allocate(w, *known, [&] { return w.declare(name, dtype, numel, space, declared_numel); });
-    named.push_back(static_cast<std::uint32_t>(shapes_.size()));
-    shapes_.push_back({dtype, numel, space, {}});
-    return allocate(w, named.back(), [&] { return w.declare(name, dtype, numel, space, declared_numel); });
+    const auto declare = [&] { return w.declare(name, dtype, numel, space, declared_numel); };
+    const std::uint64_t hash = PairHash::of(name);
+    if (2 * (shapes_.size() + 1) > places_.size()) make_places();
+    std::uint32_t& place = place_of(hash, [&](const Shape& s) { return s.numel == numel && s.dtype == dtype && s.space == space && w.declaration(s.first).name == name; });
+    if (place == no_index) {
+      place = static_cast<std::uint32_t>(shapes_.size());
+      shapes_.push_back({hash, numel, no_index, dtype, space, {}});
+    }
+    return allocate(w, place, declare);
   }
 
   // Likewise, of the name, dtype and size that this storage has. Precondition: allocate() gave it.
@@ -76,11 +78,26 @@ class TensorTable {
     std::uint32_t released_at;  // the operation
   };
   struct Shape {
-    Dtype dtype;
+    std::uint64_t name;  // its hash
     std::uint64_t numel;
+    BufferId first;  // that was declared of it
+    Dtype dtype;
     MemorySpace space;
     std::vector<Free> free;
   };
+
+  // Of a shape of that name that fits; else the first place that is free.
+  template <class Fits>
+  std::uint32_t& place_of(std::uint64_t hash, Fits&& fits) {
+    std::size_t at = hash & (places_.size() - 1);
+    while (places_[at] != no_index && !(shapes_[places_[at]].name == hash && fits(shapes_[places_[at]]))) at = (at + 1) & (places_.size() - 1);
+    return places_[at];
+  }
+
+  void make_places() {
+    places_.assign(std::max<std::size_t>(16, 2 * places_.size()), no_index);
+    for (std::uint32_t s = 0; s < shapes_.size(); ++s) place_of(shapes_[s].name, [](const Shape&) { return false; }) = s;
+  }
 
   template <class Declare>
   Tensor allocate(ProgramWriter& w, std::uint32_t shape, Declare&& declare) {
@@ -95,6 +112,7 @@ class TensorTable {
       shape_of_.resize(b + 1, no_index);
       home_[b] = w.stream();
       shape_of_[b] = shape;
+      if (shapes_[shape].first == no_index) shapes_[shape].first = b;
     } else {
       b = free->buffer;
       all.erase(std::next(free).base());
@@ -105,10 +123,10 @@ class TensorTable {
   }
 
   std::vector<Shape> shapes_;
-  std::map<std::string, std::vector<std::uint32_t>, std::less<>> by_name_;  // shapes
-  std::vector<std::uint32_t> counts_;                                       // by buffer
-  std::vector<Stream> home_;                                                // by buffer
-  std::vector<std::uint32_t> shape_of_;                                     // by buffer
+  std::vector<std::uint32_t> places_;    // of shapes, by hash and then one after the other: a power of two, half of them free at least
+  std::vector<std::uint32_t> counts_;    // by buffer
+  std::vector<Stream> home_;             // by buffer
+  std::vector<std::uint32_t> shape_of_;  // by buffer
 };
 
 }  // namespace gradledger

@@ -115,10 +115,11 @@ void ProgramWriter::copy_over_the_bus(Slice target, Slice source, bool pinned) {
 std::uint32_t ProgramWriter::index_of(Slice rows_of_chunks, Interleaving of) {
   expects(rows_of_chunks.numel == of.numel(), "an interleaving of another length than its rows");
   std::vector<Interleaving>& all = program_->interleavings;
-  const auto known = std::find(all.begin(), all.end(), of);
-  const auto index = static_cast<std::uint32_t>(known - all.begin());
-  if (known == all.end()) all.push_back(std::move(of));
-  return index;
+  // A framework that does the same again does it in the same order.
+  std::uint32_t& next = program_->next_interleaving;
+  if (next >= all.size() || all[next] != of) next = static_cast<std::uint32_t>(std::find(all.begin(), all.end(), of) - all.begin());
+  if (next == all.size()) all.push_back(std::move(of));
+  return next++;
 }
 
 void ProgramWriter::interleave(Slice target, Interleaving of) {

@@ -165,6 +165,7 @@ struct Program {
   std::vector<BufferDeclaration> buffers;
   std::vector<CollectiveCall> collectives;
   std::vector<Interleaving> interleavings;
+  std::uint32_t next_interleaving = 0;  // behind the last that was asked for
   std::vector<UpdateCall> updates;
   std::vector<View> views;
   std::multimap<std::uint64_t, ViewId> views_by_name;  // by the hash of the name
@@ -191,6 +192,7 @@ struct Program {
     buffers.clear();
     collectives.clear();
     interleavings.clear();
+    next_interleaving = 0;
     updates.clear();
     views.clear();
     views_by_name.clear();

@@ -125,8 +125,9 @@ Replay::Replay(const Expressed& expressed, const Timeline& timeline)
       moments_(expressed.scenario.world_size, std::vector<Moment>(timeline.events.size())),
       hosts_(expressed.scenario.world_size) {
   const auto source = ref::value_source(expressed.scenario, timeline, GradientKind::values, 0);
+  const ::gradledger::megatron::WorldGroups groups(expressed.scenario);
   const EngineFactory factory = [&](const EngineContext& context) -> std::unique_ptr<Engine> {
-    auto setup = ::gradledger::megatron::make_setup(context, expressed.config, ::gradledger::megatron::Machine::recorded_cpu);
+    auto setup = ::gradledger::megatron::make_setup(context, groups, expressed.config, ::gradledger::megatron::Machine::recorded_cpu);
     return std::make_unique<Watched>(std::make_unique<MegatronEngine>(std::move(setup)), expressed.names[context.rank], hosts_[context.rank]);
   };
   const auto producer = make_producer(expressed.scenario, timeline, {.engines = factory, .arithmetic = CollectiveArithmetic::gloo_fp32});

@@ -279,8 +279,9 @@ void state_groups(const Run& run, std::uint32_t instances, Scenario& scenario) {
       {"expert_mp", &ParallelGroups::expert_model}, {"instance", &ParallelGroups::instance},     {"between", &ParallelGroups::between_instances},
       {"of_instance", &ParallelGroups::of_instance}};
   std::map<std::string, std::set<std::vector<std::uint32_t>>> sets;
+  const ::gradledger::megatron::WorldGroups all(scenario);
   for (std::uint32_t r = 0; r < run.world; ++r) {
-    const ParallelGroups groups = ::gradledger::megatron::parallel_groups(scenario, instances, r);
+    const ParallelGroups groups = all.of(instances, r);
     for (const auto& [name, group] : met) sets[name].insert((groups.*group).ranks.listed());
   }
   for (const auto& [name, of_name] : sets) scenario.groups[name] = {of_name.begin(), of_name.end()};

@@ -75,7 +75,7 @@ Scenario of_ranks(std::uint32_t world, std::map<std::string, std::vector<Ranks>>
 
 TEST(megatron_groups, follow_from_those_that_are_stated) {
   const Scenario s = of_ranks(4, {{"cp", {{0, 1}, {2, 3}}}, {"dp", {{0, 2}, {1, 3}}}});
-  const ParallelGroups g = parallel_groups(s, 1, 1);
+  const ParallelGroups g = WorldGroups(s).of(1, 1);
   EXPECT_EQ(g.context.ranks.listed(), (Ranks{0, 1}));
   EXPECT_EQ(g.data.ranks.listed(), (Ranks{1, 3}));
   EXPECT_EQ(g.data_context.ranks.listed(), (Ranks{0, 1, 2, 3}));
@@ -104,13 +104,13 @@ TEST(megatron_groups, that_cannot_be_cut_into_instances_are_refused_on_any_rank)
 
 TEST(megatron_groups, of_pipelines_that_cross_are_their_own) {
   const Scenario s = of_ranks(4, {{"pp", {{0, 3}, {1, 2}}}});
-  EXPECT_EQ(parallel_groups(s, 1, 1).pipeline.ranks.listed(), (Ranks{1, 2}));
-  EXPECT_EQ(parallel_groups(s, 1, 3).pipeline.ranks.listed(), (Ranks{0, 3}));
+  EXPECT_EQ(WorldGroups(s).of(1, 1).pipeline.ranks.listed(), (Ranks{1, 2}));
+  EXPECT_EQ(WorldGroups(s).of(1, 3).pipeline.ranks.listed(), (Ranks{0, 3}));
   EXPECT_EQ(last_stages(s, RankList::every(0, 1, 4)), (Ranks{3, 2, 2, 3}));
 }
 
 TEST(megatron_groups, of_a_rank_that_no_group_has_are_itself) {
-  const ParallelGroups left_out = parallel_groups(of_ranks(6, {{"tp", {{0, 1}, {2, 3}}}}), 1, 5);
+  const ParallelGroups left_out = WorldGroups(of_ranks(6, {{"tp", {{0, 1}, {2, 3}}}})).of(1, 5);
   EXPECT_EQ(left_out.tensor.ranks.listed(), (Ranks{5}));
   EXPECT_EQ(left_out.data_context.ranks.listed(), (Ranks{0, 2, 4, 5}));
 }
@@ -139,8 +139,9 @@ Ran ran(const Scenario& s, const MegatronConfig& config) {
   const auto timeline = unroll(s, s.script, megatron_contract(s, config, behaviour_of(s.engine.as_of).value()));
   EXPECT_TRUE(timeline.ok());
   const auto source = ref::value_source(s, *timeline, s.gradients.kind, 1);
+  const WorldGroups groups(s);
   HostExecutor executor(s, *timeline, CollectiveArithmetic::nccl_ring,
-                        [&](const EngineContext& context) { return std::make_unique<MegatronEngine>(make_setup(context, config, Machine::device)); });
+                        [&](const EngineContext& context) { return std::make_unique<MegatronEngine>(make_setup(context, groups, config, Machine::device)); });
   executor.run(*source, {}, sink);
   Ran out{sink.errors, {}};
   for (const auto& rank : executor.ranks()) {

@@ -4,13 +4,13 @@
 
 namespace gradledger::megatron {
 
-SharedSetup make_setup(const EngineContext& context, const MegatronConfig& config, Machine machine) {
+SharedSetup make_setup(const EngineContext& context, const WorldGroups& groups, const MegatronConfig& config, Machine machine) {
   auto setup = std::make_shared<Setup>();
   setup->context = context;
   setup->config = &config;
   setup->behaviour = behaviour_of(context.scenario->engine.as_of).value();
   setup->machine = machine;
-  setup->groups = parallel_groups(*context.scenario, setup->instances(), context.rank);
+  setup->groups = groups.of(setup->instances(), context.rank);
   return setup;
 }
 

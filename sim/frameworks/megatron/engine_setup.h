@@ -6,6 +6,7 @@
 namespace gradledger::megatron {
 
 // Precondition: megatron_refusal() has none. The configuration outlives the setup.
-SharedSetup make_setup(const EngineContext& context, const MegatronConfig& config, Machine machine);
+// groups: of the scenario.
+SharedSetup make_setup(const EngineContext& context, const WorldGroups& groups, const MegatronConfig& config, Machine machine);
 
 }  // namespace gradledger::megatron

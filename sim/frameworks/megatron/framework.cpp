@@ -36,8 +36,9 @@ std::optional<InputError> problem_of(const AsOf& as_of) {
 std::uint64_t most_padding(const Scenario& s, const MegatronConfig& config) {
   if (!behaviour_of(s.engine.as_of) || instances_problem(s, config.ddp.num_distributed_optimizer_instances)) return 0;
   std::uint64_t most = 0;
+  const WorldGroups groups(s);
   for (std::uint32_t r = 0; r < s.world_size; ++r) {
-    const SharedSetup setup = make_setup({.scenario = &s, .rank = r}, config, Machine::device);
+    const SharedSetup setup = make_setup({.scenario = &s, .rank = r}, groups, config, Machine::device);
     std::uint64_t padding = 0;
     for (const PlannedBuffer& planned : planned_buffers(*setup)) {
       padding += buffer_numel(planned.laid, planned.rules);
@@ -86,7 +87,9 @@ class MegatronFramework final : public Framework {
     return &engines().front();
   }
   EngineFactory factory(const Scenario& scenario) const override {
-    return [&config = config_of(scenario)](const EngineContext& context) { return std::make_unique<MegatronEngine>(make_setup(context, config, Machine::device)); };
+    return [groups = WorldGroups(scenario), &config = config_of(scenario)](const EngineContext& context) {
+      return std::make_unique<MegatronEngine>(make_setup(context, groups, config, Machine::device));
+    };
   }
 
   std::span<const BufferFamily> buffer_families() const override { return megatron_buffer_families(); }

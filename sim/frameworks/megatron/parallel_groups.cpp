@@ -14,12 +14,18 @@ namespace {
 using Ranks = std::vector<std::uint32_t>;
 using Sets = std::vector<Ranks>;
 
+}  // namespace
+
 // What the scenario states; else the layout's stages and shares of experts; else each rank by itself. Looked up once for all ranks.
 class Axes {
  public:
   explicit Axes(const Scenario& s) : world_(s.world_size), laid_(s.layout.has_value()), numbered_(process_groups(s)) {
     for (const char* name : {"tp", "cp", "sp", "pp", "ep", "etp"}) read(s, name);
     if (axes_["etp"].sets.empty()) axes_["etp"] = axes_["tp"];
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> met;
+    auto& [places, sizes] = data_parallel_;
+    for (std::uint32_t r = 0; r < world_; ++r) places.push_back(met[{place("tp", r), place("pp", r)}]++);
+    for (std::uint32_t r = 0; r < world_; ++r) sizes.push_back(met[{place("tp", r), place("pp", r)}]);
   }
 
   Ranks stated(const char* name, std::uint32_t rank) const {
@@ -38,14 +44,8 @@ class Axes {
       if (const Axis& axis = axes_.at(name); !axis.place.empty()) std::erase_if(out, [&](std::uint32_t r) { return axis.place[r] != axis.place[rank]; });
     return out;
   }
-  // For each rank, its place among the ranks that are alike in these two groups, and how many these are.
-  std::pair<Ranks, Ranks> places_alike(const char* one, const char* other) const {
-    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> met;
-    Ranks places, sizes;
-    for (std::uint32_t r = 0; r < world_; ++r) places.push_back(met[{place(one, r), place(other, r)}]++);
-    for (std::uint32_t r = 0; r < world_; ++r) sizes.push_back(met[{place(one, r), place(other, r)}]);
-    return {std::move(places), std::move(sizes)};
-  }
+  // For each rank, its place among the data-parallel ranks, and how many these are: those with its place in "tp" and in "pp".
+  const std::pair<Ranks, Ranks>& data_parallel() const { return data_parallel_; }
   // Their number in the scenario's groups; no_group for a rank by itself that has none.
   ProcessGroup numbered(Ranks ranks) const {
     if (laid_ && ranks.size() == 1) return {ParallelGroups::no_group, std::move(ranks)};
@@ -89,7 +89,10 @@ class Axes {
   bool laid_;                    // by a layout, which names a group of one rank too
   std::vector<Ranks> numbered_;  // all groups of the scenario, by id
   std::map<std::string_view, Axis> axes_;
+  std::pair<Ranks, Ranks> data_parallel_;
 };
+
+namespace {
 
 std::uint32_t place_in(const Ranks& group, std::uint32_t rank) { return static_cast<std::uint32_t>(std::lower_bound(group.begin(), group.end(), rank) - group.begin()); }
 
@@ -131,7 +134,7 @@ ParallelGroups groups_of(const Axes& axes, std::uint32_t instances, std::uint32_
   const auto [inside, across] = cut(data_context, instances, rank);
   out.instance = of(inside);
   out.between_instances = of(across);
-  const auto [places, sizes] = axes.places_alike("tp", "pp");
+  const auto& [places, sizes] = axes.data_parallel();
   const auto instance = [&, &places = places, &sizes = sizes](std::uint32_t r) { return places[r] / (sizes[r] / instances); };
   Ranks of_instance;
   for (std::uint32_t r = 0; r < axes.world(); ++r)
@@ -172,7 +175,7 @@ std::optional<InputError> instances_problem(const Scenario& s, std::uint32_t ins
   const auto refused = [](const std::string& why) { return InputError{"/engine/config/ddp/num_distributed_optimizer_instances", why}; };
   if (instances == 0) return refused("is 0; expected at least 1");
   if (instances == 1) return std::nullopt;
-  const Ranks sizes = Axes(s).places_alike("tp", "pp").second;
+  const Ranks sizes = Axes(s).data_parallel().second;
   for (std::uint32_t r = 0; r < s.world_size; ++r)
     if (sizes[r] % instances != 0)
       return refused("is " + std::to_string(instances) + ", which does not divide the " + std::to_string(sizes[r]) + " data-parallel ranks of rank " + std::to_string(r) +
@@ -180,7 +183,9 @@ std::optional<InputError> instances_problem(const Scenario& s, std::uint32_t ins
   return std::nullopt;
 }
 
-ParallelGroups parallel_groups(const Scenario& s, std::uint32_t instances, std::uint32_t rank) { return groups_of(Axes(s), instances, rank); }
+WorldGroups::WorldGroups(const Scenario& scenario) : axes_(std::make_shared<const Axes>(scenario)) {}
+
+ParallelGroups WorldGroups::of(std::uint32_t instances, std::uint32_t rank) const { return groups_of(*axes_, instances, rank); }
 
 std::optional<InputError> parallel_problem(const Scenario& s, std::uint32_t instances) {
   for (const char* name : {"tp", "cp", "pp", "ep"}) {

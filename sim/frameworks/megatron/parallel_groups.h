@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -41,8 +42,17 @@ std::vector<std::uint32_t> first_stages(const Scenario& scenario);
 // Data-parallel ranks of any rank that cannot be cut into that many instances.
 std::optional<InputError> instances_problem(const Scenario& scenario, std::uint32_t instances);
 
-// Precondition: instances_problem() has none.
-ParallelGroups parallel_groups(const Scenario& scenario, std::uint32_t instances, std::uint32_t rank);
+// The groups of every rank. What a scenario states is looked up once for all of them; copies share it.
+class WorldGroups {
+ public:
+  explicit WorldGroups(const Scenario& scenario);
+
+  // Precondition: instances_problem() has none.
+  ParallelGroups of(std::uint32_t instances, std::uint32_t rank) const;
+
+ private:
+  std::shared_ptr<const class Axes> axes_;
+};
 
 // Groups that do not fit each other, or that ranks must meet in and the scenario has no name for.
 std::optional<InputError> parallel_problem(const Scenario& scenario, std::uint32_t instances);

@@ -156,8 +156,9 @@ class LayingOut {
     world.engine.pipeline_stages = static_cast<std::uint32_t>(asked_.stages);
     if (!sizes.empty()) world.layout = RankLayout::of(out_.layout.value("order", ""), sizes, world.world_size).value();
     std::map<std::string, std::set<std::vector<std::uint32_t>>> met;
+    const WorldGroups all(world);
     for (std::uint32_t rank = 0; rank < world.world_size; ++rank) {
-      const ParallelGroups groups = parallel_groups(world, static_cast<std::uint32_t>(asked_.instances), rank);
+      const ParallelGroups groups = all.of(static_cast<std::uint32_t>(asked_.instances), rank);
       met["instance"].insert(groups.instance.ranks.listed());
       met["between_instances"].insert(groups.between_instances.ranks.listed());
       if (asked_.has_parts()) met["of_instance"].insert(groups.of_instance.ranks.listed());

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
+#include <cstring>
 #include <utility>
 
 namespace gradledger {
@@ -10,15 +12,18 @@ namespace {
 
 // Slices beside its target and its source, or another thing as its source.
 bool names_more(const Op& op) {
-  switch (op.kind) {
-    case OpKind::deposit:
-    case OpKind::interleave:
-    case OpKind::part_rows:
-    case OpKind::sgd:
-    case OpKind::adam:
-    case OpKind::collective: return true;
-    default: return false;
-  }
+  constexpr auto all = [](auto... kinds) { return ((std::uint32_t{1} << static_cast<int>(kinds)) | ...); }(OpKind::deposit, OpKind::interleave, OpKind::part_rows, OpKind::sgd,
+                                                                                                           OpKind::adam, OpKind::collective);
+  return (all >> static_cast<int>(op.kind) & 1) != 0;
+}
+
+// But for the slices, and for which operation comes next on its stream.
+bool does_the_same(const Op& a, const Op& b) {
+  static_assert(offsetof(Op, event) == 4 && sizeof a.event == 4, "what precedes the next operation is eight bytes");
+  std::uint64_t of_a, of_b;
+  std::memcpy(&of_a, &a, sizeof of_a);
+  std::memcpy(&of_b, &b, sizeof of_b);
+  return of_a == of_b && a.index == b.index && std::bit_cast<std::uint64_t>(a.scalar) == std::bit_cast<std::uint64_t>(b.scalar);
 }
 
 }  // namespace
@@ -141,15 +146,19 @@ bool AlikePrograms::same(std::uint32_t r, const Written& written) {
 }
 
 bool AlikePrograms::meets_the_same(std::uint32_t r, const Written& written) {
-  const OfRank& rank = of_rank_[r];
+  OfRank& rank = of_rank_[r];
   const Program &program = ranks_[r].program, &of_leader = ranks_[rank.leader].program;
   if (program.ops.size() < written.begin + written.ops.size() || !same_buffers(r, rank.leader, written.buffers)) return false;
   for (std::size_t i = 0; i < written.ops.size(); ++i) {
     const Op& op = program.ops[written.begin + i];
     const Op& other = written.ops[i];
-    if (!same_operation(op, other, r, of_leader)) return false;
-    const auto cut_alike = [&](const Slice& own, const Slice& of_the_leader) { return own == of_the_leader && (own.buffer == no_index || rank.extents[own.buffer].empty()); };
-    if (!names_more(op) && cut_alike(op.target, other.target) && cut_alike(op.source, other.source)) continue;  // most often
+    if (!names_more(op) && does_the_same(op, other) && op.target == other.target && op.source == other.source) {  // most often
+      rank.slices += 2;
+      const auto cut_as_the_leaders = [&](const Slice& slice) { return slice.buffer == no_index || rank.extents[slice.buffer].empty(); };
+      if (cut_as_the_leaders(op.target) && cut_as_the_leaders(op.source)) continue;
+    } else if (!same_operation(op, other, r, of_leader)) {
+      return false;
+    }
     std::uint32_t access = written.first_access[i];
     const std::uint32_t end = written.first_access[i + 1];
     bool alike = true;
@@ -222,17 +231,15 @@ bool AlikePrograms::moved(Slice own, Slice of_leader, OfRank& rank) {
 }
 
 bool AlikePrograms::same_operation(const Op& own, const Op& other, std::uint32_t r, const Program& leader) {
-  const auto bits = [](double value) { return std::bit_cast<std::uint64_t>(value); };
-  if (own.kind != other.kind || own.stream != other.stream || own.flag != other.flag || own.role != other.role || own.event != other.event || own.index != other.index ||
-      bits(own.scalar) != bits(other.scalar))
-    return false;
+  if (!does_the_same(own, other)) return false;
   if (!same_slice(own.target, other.target, r) || !same_slice(own.source, other.source, r)) return false;
   const Program& program = ranks_[r].program;
   switch (own.kind) {
     case OpKind::collective: {
       const CollectiveCall &a = program.collectives[own.index], &b = leader.collectives[own.index];
-      return a.kind == b.kind && a.op == b.op && a.purpose == b.purpose && a.group == b.group && a.sequence == b.sequence && a.root == b.root && bits(a.factor) == bits(b.factor) &&
-             a.compressed_numel == b.compressed_numel && same_slice(a.input, b.input, r) && same_slice(a.output, b.output, r);
+      return a.kind == b.kind && a.op == b.op && a.purpose == b.purpose && a.group == b.group && a.sequence == b.sequence && a.root == b.root &&
+             std::bit_cast<std::uint64_t>(a.factor) == std::bit_cast<std::uint64_t>(b.factor) && a.compressed_numel == b.compressed_numel && same_slice(a.input, b.input, r) &&
+             same_slice(a.output, b.output, r);
     }
     case OpKind::interleave:
     case OpKind::part_rows: {

@@ -166,7 +166,7 @@ class HostExecutor::Run {
     Rank& rank = ranks_[r];
     const auto s = static_cast<std::size_t>(stream);
     const std::uint32_t at = rank.head[s];
-    const Op op = rank.program.ops[at];  // a copy: emission may move the program
+    const Op& op = rank.program.ops[at];
     rank.event = op.event;
     ++summary_.operations;
     if (op.kind == OpKind::collective) {
@@ -181,7 +181,7 @@ class HostExecutor::Run {
         if (devices_) devices_->enqueue(r, command_of(op, rank.program), {});
         break;
       case OpKind::read:
-        if (!replays_) resume(r, op);  // what follows from the value is in the program
+        if (!replays_) resume(r, Op(op));  // what follows from the value is in the program; emission may move the program
         break;
       case OpKind::observe: observe(r, op); break;
       case OpKind::report: {

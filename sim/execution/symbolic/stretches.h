@@ -168,8 +168,11 @@ class PiecewiseBuffer {
       ++rest;
     }
     const auto begin = from == pieces_.begin() ? from : std::prev(from);
-    const auto at = pieces_.erase(begin, rest);
-    pieces_.insert(at, fresh.begin(), fresh.end());
+    const auto in_place = std::min(fresh.size(), static_cast<std::size_t>(rest - begin));
+    const auto left = fresh.begin() + static_cast<std::ptrdiff_t>(in_place);
+    const auto at = std::copy(fresh.begin(), left, begin);
+    if (left == fresh.end()) pieces_.erase(at, rest);
+    else pieces_.insert(at, left, fresh.end());
   }
 
   // Whether a piece that is given another form is still another one than its neighbours, as it must be; else it is left as it was.

@@ -23,6 +23,7 @@ ZeroStage3::ZeroStage3(const DeepSpeedContext& context)
       gradient_slice_(parameter_count()),
       reduced_storage_(parameter_count(), no_index),
       accumulator_views_(parameter_count(), no_index),
+      weight_views_(parameter_count(), no_index),
       norm_recorded_(parameter_count()),
       stored_in_window_(parameter_count()) {
   for (const RankGroup& group : optimizer_groups_) optimizers_.emplace_back(group.optimizer, offload_);

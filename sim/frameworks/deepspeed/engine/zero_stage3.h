@@ -126,10 +126,10 @@ class ZeroStage3 final : public ScaledOptimizer {
   std::uint32_t micro_step_id_ = 0;
   bool epilogue_ran_ = false;
   std::uint64_t bucket_elements_ = 0;
-  std::vector<std::uint32_t> bucket_;      // parameters waiting
-  std::vector<Slice> gradient_slice_;      // where each one's gradient lies: in the bucket buffer, or param.grad
-  std::vector<BufferId> reduced_storage_;  // by parameter: that its own part of a reduction had
-  std::vector<ViewId> accumulator_views_;  // by parameter: of what it accumulates, once it was shown
+  std::vector<std::uint32_t> bucket_;                     // parameters waiting
+  std::vector<Slice> gradient_slice_;                     // where each one's gradient lies: in the bucket buffer, or param.grad
+  std::vector<BufferId> reduced_storage_;                 // by parameter: that its own part of a reduction had
+  std::vector<ViewId> accumulator_views_, weight_views_;  // by parameter: of what it accumulates and of its shard, once it was shown
   Tensor bucket_buffer_;
   std::deque<std::uint32_t> in_flight_;  // stream events of reductions
 

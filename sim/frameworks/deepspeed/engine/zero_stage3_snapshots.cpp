@@ -26,7 +26,6 @@ std::vector<ViewPiece> ZeroStage3::group_pieces(const SubGroup& group, Slice fla
 }
 
 void ZeroStage3::observe_wrapper(ProgramWriter& w) {
-  std::string name;
   for (std::uint32_t p : learned()) {
     ViewId& view = accumulator_views_[p];
     if (view == no_index) view = w.view("grad_partition[" + parameter_name(p) + "]", shard_pieces(p, partition_of(p)));
@@ -37,8 +36,9 @@ void ZeroStage3::observe_wrapper(ProgramWriter& w) {
               true);
   if (!stepped_) return;
   for (std::uint32_t p : learned()) {
-    name.assign("ds_tensor[").append(parameter_name(p)).append("]");
-    w.observe(w.view(name, shard_pieces(p, weights_[p])), Role::parameter, 1.0, true);
+    ViewId& view = weight_views_[p];
+    if (view == no_index) view = w.view("ds_tensor[" + parameter_name(p) + "]", shard_pieces(p, weights_[p]));
+    w.observe(view, Role::parameter, 1.0, true);
   }
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const std::vector<ViewPiece> pieces = group_pieces(groups_[g], groups_[g].master);

@@ -15,7 +15,7 @@ Meetings::Meetings(std::span<const Rank> ranks, std::vector<std::vector<std::uin
     for (std::uint32_t at = 0; at < program.ops.size(); ++at) {
       if (program.ops[at].kind != OpKind::collective) continue;
       const CollectiveCall& call = program.collectives[program.ops[at].index];
-      const auto [known, is_new] = numbers.emplace(std::pair(call.group, call.sequence), static_cast<std::uint32_t>(meetings_.size()));
+      const auto [known, is_new] = numbers.emplace(std::pair(call.line(), call.sequence), static_cast<std::uint32_t>(meetings_.size()));
       if (is_new) {
         meetings_.push_back({call.group, {}});
         for (std::uint32_t member : groups_[call.group]) meetings_.back().members.push_back({member, no_index, Stream::host});

@@ -237,7 +237,7 @@ bool AlikePrograms::same_operation(const Op& own, const Op& other, std::uint32_t
   switch (own.kind) {
     case OpKind::collective: {
       const CollectiveCall &a = program.collectives[own.index], &b = leader.collectives[own.index];
-      return a.kind == b.kind && a.op == b.op && a.purpose == b.purpose && a.group == b.group && a.sequence == b.sequence && a.root == b.root &&
+      return a.kind == b.kind && a.op == b.op && a.purpose == b.purpose && a.line() == b.line() && a.sequence == b.sequence && a.root == b.root &&
              std::bit_cast<std::uint64_t>(a.factor) == std::bit_cast<std::uint64_t>(b.factor) && a.compressed_numel == b.compressed_numel && same_slice(a.input, b.input, r) &&
              same_slice(a.output, b.output, r);
     }

@@ -14,12 +14,14 @@ std::optional<Meeting> Rendezvous::arrive(std::uint16_t r, Stream stream, const 
   const CollectiveCall& call = ranks_[r].program.collectives[op.index];
   expects(call.group < groups_.size() && std::binary_search(groups_[call.group].begin(), groups_[call.group].end(), r),
           "a rank calls a collective of a group that it is no member of");
-  auto meeting = std::find_if(meetings_.begin(), meetings_.end(), [&](const Meeting& m) { return m.group == call.group && m.sequence == call.sequence; });
+  auto meeting = std::find_if(meetings_.begin(), meetings_.end(),
+                              [&](const Meeting& m) { return m.group == call.group && m.communicator == call.communicator && m.sequence == call.sequence; });
   if (meeting == meetings_.end()) {
     meetings_.push_back(spare_.empty() ? Meeting{} : std::move(spare_.back()));
     if (!spare_.empty()) spare_.pop_back();
     meeting = meetings_.end() - 1;
     meeting->group = call.group;
+    meeting->communicator = call.communicator;
     meeting->sequence = call.sequence;
     meeting->arrived = 0;
     meeting->rank.assign(ranks_.size(), Arrival{});
@@ -50,7 +52,7 @@ DeadlockRecord Rendezvous::deadlock() const {
 CollectiveRecord Rendezvous::record_of(std::uint16_t r, std::uint32_t index, std::uint32_t event) const {
   const CollectiveCall& call = ranks_[r].program.collectives[index];
   const std::uint64_t sent = call.compressed_numel > 0 ? call.compressed_numel : call.input.numel;
-  return {r, event, call.group, call.sequence, call.kind, call.op, call.purpose, dtype_of(r, call.input), sent, call.root, call.factor};
+  return {r, event, call.group, call.sequence, call.kind, call.op, call.purpose, dtype_of(r, call.input), sent, call.root, call.factor, {}, call.communicator};
 }
 
 std::optional<CollectiveRecord> Rendezvous::awaited_by(std::uint16_t r) const {

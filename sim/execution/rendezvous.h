@@ -1,4 +1,4 @@
-// Where the ranks of a collective meet: matched by group and sequence number, checked, performed.
+// Where the ranks of a collective meet: matched by group, communicator and sequence number, checked, performed.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct Arrival {
 
 // A collective that some ranks have reached.
 struct Meeting {
-  std::uint32_t group = 0, sequence = 0;
+  std::uint32_t group = 0, communicator = 0, sequence = 0;
   std::uint32_t arrived = 0;
   std::vector<Arrival> rank;
 };

@@ -180,10 +180,11 @@ void ProgramWriter::adam(const UpdateCall& call) {
 }
 
 void ProgramWriter::collective(const CollectiveCall& call) {
-  std::vector<std::uint32_t>& sequences = program_->group_sequences;
-  if (sequences.size() <= call.group) sequences.resize(call.group + 1, 0);
+  expects(call.communicator < communicators_max, "a group has not so many communicators");
+  std::vector<std::uint32_t>& sequences = program_->line_sequences;
+  if (sequences.size() <= call.line()) sequences.resize(call.line() + 1, 0);
   program_->collectives.push_back(call);
-  program_->collectives.back().sequence = sequences[call.group]++;
+  program_->collectives.back().sequence = sequences[call.line()]++;
   emit(OpKind::collective).index = static_cast<std::uint32_t>(program_->collectives.size() - 1);
 }
 

@@ -96,13 +96,16 @@ struct CollectiveCall {
   CollectiveKind kind = CollectiveKind::all_reduce;
   ReduceOp op = ReduceOp::sum;
   Purpose purpose = Purpose::gradient;
-  std::uint32_t group = 0;     // 0: the world
-  std::uint32_t sequence = 0;  // number in its group, in the order of enqueueing; set by the writer
+  std::uint32_t group = 0;         // 0: the world
+  std::uint32_t communicator = 0;  // of the group, below communicators_max: ranks meet in each by itself
+  std::uint32_t sequence = 0;      // number in its line, in the order of enqueueing; set by the writer
   std::uint32_t root = 0;
   double factor = 1;                   // of a premultiplied_sum
   std::uint64_t compressed_numel = 0;  // what the framework sends in place of the input, where it compresses it and the simulator does not; else 0
   Slice input;                         // reduce_scatter: world x output
   Slice output;                        // all_gather: world x input; the same slice: in place
+
+  std::size_t line() const { return line_of(group, communicator); }
 };
 
 // Slices cut into as many chunks as there are rows. A row has one chunk of each, in their order: what goes to one rank, or comes from one, lies together.
@@ -173,7 +176,7 @@ struct Program {
   StreamHeads last = no_heads;
   std::uint32_t stream_events = 0;
   std::array<std::uint32_t, stream_count> host_has_seen{};  // by stream: the host waited until its operations below this number were over
-  std::vector<std::uint32_t> group_sequences;               // collectives issued so far, by group
+  std::vector<std::uint32_t> line_sequences;                // collectives issued so far, by line
   bool wide = false;                                        // every floating buffer that is declared is fp64
 
   // Taken by what grows with the script.
@@ -199,7 +202,7 @@ struct Program {
     first = last = no_heads;
     stream_events = 0;
     host_has_seen.fill(0);
-    group_sequences.clear();
+    line_sequences.clear();
   }
 };
 

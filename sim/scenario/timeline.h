@@ -68,7 +68,7 @@ struct Timeline {
   std::vector<std::uint32_t> touched;                          // events that touch gradients, sorted
   std::vector<Plant> planted;                                  // by backward, then rank
   std::vector<std::uint32_t> gradients_set;                    // events that set a gradient
-  bool passed_apart = false;                                   // some backward passes_apart(), or a rank runs no forward where others do
+  bool passed_apart = false;                                   // some backward passes_apart(), or a rank runs no forward or step where others do
 
   std::uint32_t window_of(const Event& e, Layer layer) const { return layer == Layer::meant ? e.step : e.documented; }
   std::uint32_t window_of(const Backward& b, Layer layer) const { return layer == Layer::meant ? b.step : b.documented; }

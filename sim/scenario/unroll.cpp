@@ -347,7 +347,7 @@ class Unroller {
       --out_.steps;
       out_.micro_batches.pop_back();
     }
-    const auto of_some = [&](const Event& e) { return e.is<events::Forward>() && !e.ranks.empty() && e.ranks.size() < workload_.world_size; };
+    const auto of_some = [&](const Event& e) { return (e.is<events::Forward>() || e.is<events::Step>()) && !e.ranks.empty() && e.ranks.size() < workload_.world_size; };
     out_.passed_apart = std::any_of(out_.events.begin(), out_.events.end(), of_some);
     for (std::uint32_t b = 0; b < out_.backwards.size() && !out_.passed_apart; ++b) out_.passed_apart = out_.passes_apart(workload_, b);
   }

@@ -104,7 +104,7 @@ class KeptRound {
         case Kind::collective: {
           CollectiveRecord call = collectives_[entry.index];
           call.event += events_later();
-          if (round_ > 0) call.sequence += round_ * (*sequences_)[call.rank][call.group];
+          if (round_ > 0) call.sequence += round_ * (*sequences_)[call.rank][call.line()];
           to.collective(call);
           break;
         }

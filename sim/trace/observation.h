@@ -38,6 +38,10 @@ struct Observation {
 };
 
 enum class CollectiveKind : std::uint8_t { all_reduce, reduce, reduce_scatter, all_gather, broadcast };
+// A framework may have several communicators of the same ranks. Collectives of one are a line, in which each rank issues them in order.
+inline constexpr std::uint32_t communicators_max = 2;
+constexpr std::size_t line_of(std::uint32_t group, std::uint32_t communicator) { return std::size_t{group} * communicators_max + communicator; }
+
 // premultiplied_sum: of what each rank has times a factor, as NCCL's PreMulSum. other: a product, a minimum, of bits; in real frameworks alone.
 enum class ReduceOp : std::uint8_t { sum, avg, max, premultiplied_sum, other };
 // control: what ranks tell each other about the reduction itself, as which parameters were used.
@@ -52,16 +56,18 @@ struct CollectiveRecord {
   std::uint32_t rank = 0;
   std::uint32_t event = 0;
   std::uint32_t group = 0;
-  std::uint32_t sequence = 0;  // number in the group
+  std::uint32_t sequence = 0;  // number in the line
   CollectiveKind kind = CollectiveKind::all_reduce;
   ReduceOp op = ReduceOp::sum;
   Purpose purpose = Purpose::gradient;
   Dtype dtype = Dtype::float32;
   std::uint64_t numel = 0;
   std::uint32_t root = 0;
-  double factor = 1;     // of a premultiplied_sum
-  std::string in_words;  // of a real framework: what it called and where, also what the fields have no values for. Empty: the fields say all
+  double factor = 1;               // of a premultiplied_sum
+  std::string in_words;            // of a real framework: what it called and where, also what the fields have no values for. Empty: the fields say all
+  std::uint32_t communicator = 0;  // of the group
 
+  std::size_t line() const { return line_of(group, communicator); }
   std::string text() const;  // "all_reduce sum of 64 bf16"
 };
 

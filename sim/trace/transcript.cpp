@@ -49,7 +49,7 @@ void Transcript::observe(const Observation& o) {
 }
 
 void Transcript::collective(const CollectiveRecord& r) {
-  add(r.event, r.rank, "collective " + r.text()).hash = hash_keys({r.group, r.sequence, static_cast<std::uint64_t>(r.purpose), r.root});
+  add(r.event, r.rank, "collective " + r.text()).hash = hash_keys({r.group | std::uint64_t{r.communicator} << 32, r.sequence, static_cast<std::uint64_t>(r.purpose), r.root});
 }
 
 void Transcript::memory(const MemoryRecord& r) {

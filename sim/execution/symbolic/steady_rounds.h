@@ -121,7 +121,7 @@ class SteadyRounds {
     for (BufferId b = 0; b < program.buffers.size(); ++b)
       if (memory_.holds_something(static_cast<std::uint32_t>(r), b)) take(b);
     const Repeating::Counts counts = engine->counts(), a_round{counts[0] - rank.counts[0], counts[1] - rank.counts[1]};
-    std::vector<std::uint32_t> in_round = program.group_sequences;
+    std::vector<std::uint32_t> in_round = program.line_sequences;
     for (std::size_t g = 0; g < rank.sequences.size(); ++g) in_round[g] -= rank.sequences[g];
     const std::uint32_t leader = alike_ ? alike_->leader(static_cast<std::uint32_t>(r)) : static_cast<std::uint32_t>(r);
     const bool known = leader == r || alike_->is_compared(static_cast<std::uint32_t>(r));
@@ -136,7 +136,7 @@ class SteadyRounds {
     rank.counts = counts;
     rank.a_round = a_round;
     rank.stream_events = program.stream_events;
-    rank.sequences = program.group_sequences;
+    rank.sequences = program.line_sequences;
     rank.in_round = std::move(in_round);
     return same;
   }
@@ -152,7 +152,7 @@ class SteadyRounds {
       memory_.pass(r, forms, more);
       repeating(r)->add_counts({rank.a_round[0] * more, rank.a_round[1] * more});
       ranks_[r].next_event += more * script.events;
-      for (std::size_t g = 0; g < rank.in_round.size(); ++g) ranks_[r].program.group_sequences[g] += more * rank.in_round[g];
+      for (std::size_t g = 0; g < rank.in_round.size(); ++g) ranks_[r].program.line_sequences[g] += more * rank.in_round[g];
     }
   }
 
@@ -199,8 +199,8 @@ class SteadyRounds {
   }
 
   static std::uint64_t word_of(const CollectiveCall& call, OfRank& rank, const Program& program) {
-    const std::uint32_t before = call.group < rank.sequences.size() ? rank.sequences[call.group] : 0;
-    return hash_keys({static_cast<std::uint64_t>(call.kind), static_cast<std::uint64_t>(call.op), static_cast<std::uint64_t>(call.purpose), call.group, call.sequence - before,
+    const std::uint32_t before = call.line() < rank.sequences.size() ? rank.sequences[call.line()] : 0;
+    return hash_keys({static_cast<std::uint64_t>(call.kind), static_cast<std::uint64_t>(call.op), static_cast<std::uint64_t>(call.purpose), call.line(), call.sequence - before,
                       call.root, std::bit_cast<std::uint64_t>(call.factor), call.compressed_numel, word_of(call.input, rank, program), word_of(call.output, rank, program)});
   }
 

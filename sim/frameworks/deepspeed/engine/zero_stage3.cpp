@@ -234,11 +234,11 @@ void ZeroStage3::emit_norm(ProgramWriter& w) {
     }
     if (offload_) {
       w.copy(norm_, norm_squared_);
-      w.collective({.purpose = Purpose::norm, .group = peers().id, .input = norm_, .output = norm_});
+      w.collective({.purpose = Purpose::norm, .group = peers().id, .communicator = reduces_in(), .input = norm_, .output = norm_});
       sum_over_stages(w, norm_);
       w.copy(norm_squared_, norm_);
     } else {
-      w.collective({.purpose = Purpose::norm, .group = peers().id, .input = norm_squared_, .output = norm_squared_});
+      w.collective({.purpose = Purpose::norm, .group = peers().id, .communicator = reduces_in(), .input = norm_squared_, .output = norm_squared_});
       sum_over_stages(w, norm_squared_);
     }
     w.accumulate(norm_total_, norm_squared_);

@@ -17,7 +17,7 @@ void ZeroStage3::run_modules(ProgramWriter& w, std::optional<std::uint32_t> back
 // Where it is recorded, each rank checks that it ran the modules that the first rank did.
 void ZeroStage3::compare_recordings(ProgramWriter& w) {
   if (!fetches_->compares()) return;
-  w.collective({.kind = CollectiveKind::broadcast, .purpose = Purpose::control, .input = recorded_length_, .output = recorded_length_});
+  w.collective({.kind = CollectiveKind::broadcast, .purpose = Purpose::control, .communicator = gathers_in(), .input = recorded_length_, .output = recorded_length_});
   if (fetches_->disagrees()) throw FrameworkError{"RuntimeError", "Detected a disagreement on list contents between rank0 and rank" + std::to_string(rank())};
 }
 
@@ -44,7 +44,11 @@ void ZeroStage3::gather(ProgramWriter& w, const std::vector<std::uint32_t>& para
       w.copy_over_the_bus(fetched.slice, weights_[p], false);
     }
     const Tensor whole = tensors_.allocate(w, "gathered weights", model_dtype_, shard(p).size * world());
-    w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::parameter, .input = fetched.defined() ? fetched.slice : weights_[p], .output = whole.slice});
+    w.collective({.kind = CollectiveKind::all_gather,
+                  .purpose = Purpose::parameter,
+                  .communicator = gathers_in(),
+                  .input = fetched.defined() ? fetched.slice : weights_[p],
+                  .output = whole.slice});
     tensors_.drop(w, fetched);
     tensors_.drop(w, whole);
   }

@@ -51,7 +51,7 @@ std::vector<Tensor> ZeroStage3::all_reduce_partitions(ProgramWriter& w) {
   const bool postscale = !config().prescale_gradients;
   if (postscale && factor != 1.0) w.divide(bucket, factor);
   w.divide(bucket, average_over());
-  w.collective({.kind = CollectiveKind::all_reduce, .group = peers().id, .input = bucket, .output = bucket});
+  w.collective({.kind = CollectiveKind::all_reduce, .group = peers().id, .communicator = reduces_in(), .input = bucket, .output = bucket});
   // The product is another tensor: what stays in the bucket is not multiplied.
   Tensor product;
   Slice reduced = bucket;
@@ -96,7 +96,7 @@ std::vector<Tensor> ZeroStage3::reduce_scatter_partitions(ProgramWriter& w) {
   if (predivides) w.divide(interleaved.slice, factor);
   w.divide(interleaved.slice, peers().size());
   const Slice own = interleaved.slice.part(index_in_peers() * chunk, chunk);
-  w.collective({.kind = CollectiveKind::reduce_scatter, .group = peers().id, .input = interleaved.slice, .output = own});
+  w.collective({.kind = CollectiveKind::reduce_scatter, .group = peers().id, .communicator = reduces_in(), .input = interleaved.slice, .output = own});
   const bool multiplies = predivides || (!config().prescale_gradients && behaviour().stage3_predivide_multiplies == Stage3Predivide::always);
   if (multiplies && factor != peers().size()) w.multiply(own, factor);
   const bool counted = !contiguous_ || interleaved.slice.buffer != bucket_buffer_.slice.buffer;  // the bucket buffer lives as long as the engine

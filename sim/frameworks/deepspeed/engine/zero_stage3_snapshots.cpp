@@ -81,7 +81,7 @@ void ZeroStage3::set_whole_gradient(const events::SetGradient& event, ProgramWri
   Tensor gathered = tensors_.allocate(w, "reduce_buffer", Dtype::float32, std::uint64_t{q} * world());
   const Slice own = gathered.slice.part(rank() * q, q);
   w.copy_over_the_bus(own, settable_partition(p), false);
-  w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::user, .input = own, .output = gathered.slice});
+  w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::user, .communicator = reduces_in(), .input = own, .output = gathered.slice});
   w.multiply(gathered.slice, event.factor);
   if (std::uint64_t{q} * (rank() + 1) > numel(p))
     throw FrameworkError{"RuntimeError",

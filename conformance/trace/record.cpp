@@ -65,11 +65,12 @@ class Reader {
   }
 
   CollectiveRecord collective(const Field& c) const {
-    expect_keys(c, {"rank", "event", "kind", "operator", "purpose", "dtype", "numel"}, {"group", "sequence", "root", "factor", "in_words"});
+    expect_keys(c, {"rank", "event", "kind", "operator", "purpose", "dtype", "numel"}, {"group", "communicator", "sequence", "root", "factor", "in_words"});
     CollectiveRecord out;
     out.rank = rank(c);
     out.event = event(c);
     if (c.has("group")) out.group = c.at("group").count(0, any);
+    if (c.has("communicator")) out.communicator = c.at("communicator").count(0, communicators_max - 1);
     if (c.has("sequence")) out.sequence = c.at("sequence").count(0, any);
     out.kind = named(c.at("kind"), CollectiveKind::broadcast);
     out.op = named(c.at("operator"), ReduceOp::other);

@@ -34,6 +34,7 @@ ordered_json call_json(const CollectiveRecord& c) {
                    {"dtype", name_of(c.dtype)},
                    {"numel", c.numel},
                    {"root", c.root}};
+  if (c.communicator != 0) out["communicator"] = c.communicator;
   if (c.op == ReduceOp::premultiplied_sum) out["factor"] = c.factor;
   if (!c.in_words.empty()) out["in_words"] = c.in_words;
   return out;

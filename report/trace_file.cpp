@@ -9,10 +9,8 @@ namespace gradledger::report {
 namespace {
 
 ordered_json collective_json(const CollectiveRecord& r) {
-  ordered_json out{{"kind", name_of(r.kind)}, {"op", name_of(r.op)}, {"purpose", name_of(r.purpose)}, {"dtype", name_of(r.dtype)}, {"numel", r.numel},
-                   {"root", r.root},          {"group", r.group},    {"sequence", r.sequence}};
-  if (r.communicator != 0) out["communicator"] = r.communicator;
-  return out;
+  return {{"kind", name_of(r.kind)}, {"op", name_of(r.op)}, {"purpose", name_of(r.purpose)}, {"dtype", name_of(r.dtype)},     {"numel", r.numel},
+          {"root", r.root},          {"group", r.group},    {"sequence", r.sequence},        {"communicator", r.communicator}};
 }
 
 }  // namespace

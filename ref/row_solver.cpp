@@ -1,6 +1,7 @@
 #include "ref/row_solver.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <map>
 #include <set>
@@ -18,10 +19,10 @@ constexpr std::uint32_t any_window = ~std::uint32_t{0};
 
 // The largest power of two that a weight is a whole number of.
 double granule(double weight) {
-  int exponent;
-  const double fraction = std::frexp(std::abs(weight), &exponent);
-  const auto bits = static_cast<std::uint64_t>(std::ldexp(fraction, 53));
-  return std::ldexp(static_cast<double>(bits & (~bits + 1)), exponent - 53);
+  constexpr std::uint64_t fraction = (std::uint64_t{1} << 52) - 1;
+  const double size = std::abs(weight);
+  const auto word = std::bit_cast<std::uint64_t>(size);
+  return (word & fraction) == 0 ? size : size - std::bit_cast<double>(word & (word - 1));  // what its last bit is worth
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -81,6 +82,14 @@ class Naming {
   std::uint64_t cells_max_;  // listed
   Verdict& verdict_;
   std::vector<bool> skipped_;  // by window
+  // What is due in a snapshot that balances, as of the last that was listed.
+  struct DueRow {
+    std::uint32_t step = 0, event = 0;
+    bool at_end = false;
+    std::vector<Contribution> columns;
+    std::map<std::uint32_t, std::vector<double>> weights;  // by the first parameter of which the same is due
+  };
+  std::optional<DueRow> due_;
   // Places of findings, which hold until run() sorts them: a script of thousands of windows has as many findings. Of equals the first.
   std::map<std::tuple<FindingClass, std::uint32_t, std::uint32_t>, std::size_t> place_;  // by class, step, rank
   std::map<std::uint32_t, std::vector<std::size_t>> of_step_;

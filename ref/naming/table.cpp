@@ -38,25 +38,29 @@ void Naming::balanced_row(const JudgedSnapshot& seen) {
   entry.key = seen.key;
   entry.role = seen.role;
   entry.step = seen.step;
+  // The same is due on all ranks that average together.
+  const bool known = due_ && timeline_.contract.average_group.empty() && due_->step == seen.step && due_->event == seen.key.event && due_->at_end == seen.key.at_end;
+  if (!known) due_ = {seen.step, seen.key.event, seen.key.at_end, {}, {}};
+  const auto each_contribution = [&](auto&& use) {
+    for (const std::uint32_t b : timeline_.backwards_of(seen.step, Layer::meant))
+      for (std::uint32_t r = 0; r < workload_.world_size; ++r)
+        if (timeline_.backwards[b].micro_batch[r] != no_contribution) use(b, r);
+  };
+  if (!known) each_contribution([&](std::uint32_t b, std::uint32_t r) { due_->columns.push_back(timeline_.contribution(b, r)); });
   std::map<std::vector<double>, std::vector<ElementRange>> by_row;
   std::map<std::uint32_t, std::vector<ElementRange>*> row_of;  // by the first parameter of which the same is due
-  std::vector<Contribution> columns;
-  for (const std::uint32_t b : timeline_.backwards_of(seen.step, Layer::meant))
-    for (std::uint32_t r = 0; r < workload_.world_size; ++r)
-      if (timeline_.backwards[b].micro_batch[r] != no_contribution) columns.push_back(timeline_.contribution(b, r));
   for (const ElementRange& range : seen.layout) {
-    std::vector<ElementRange>*& row = row_of[ledger_.alike()[range.parameter]];
+    const std::uint32_t alike = ledger_.alike()[range.parameter];
+    std::vector<ElementRange>*& row = row_of[alike];
     if (!row) {
-      std::vector<double> weights;
-      for (const std::uint32_t b : timeline_.backwards_of(seen.step, Layer::meant))
-        for (std::uint32_t r = 0; r < workload_.world_size; ++r)
-          if (timeline_.backwards[b].micro_batch[r] != no_contribution) weights.push_back(ledger_.expected(entry, b, r, range.parameter));
-      row = &by_row[std::move(weights)];
+      const auto [weights, fresh] = due_->weights.try_emplace(alike);
+      if (fresh) each_contribution([&](std::uint32_t b, std::uint32_t r) { weights->second.push_back(ledger_.expected(entry, b, r, range.parameter)); });
+      row = &by_row[weights->second];
     }
     row->push_back(range);
   }
   for (const auto& [weights, elements] : by_row)
-    verdict_.applied.push_back({seen.step, seen.key.event, seen.key.rank, seen.key.buffer, columns, LedgerRow{elements, weights, weights}});
+    verdict_.applied.push_back({seen.step, seen.key.event, seen.key.rank, seen.key.buffer, due_->columns, LedgerRow{elements, weights, weights}});
 }
 
 void Naming::weigh_coverage() {

@@ -1,7 +1,6 @@
 #include "ref/facts.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace gradledger::ref {
 
@@ -37,19 +36,12 @@ bool FactsSink::reduces_here(std::uint32_t event) const {
 void FactsSink::memory(const MemoryRecord& record) {
   if (!record.allocated || record.again) return;
   const auto name = record.buffer.substr(0, record.buffer.find('['));
-  if (allocated_.empty()) allocated_.push_back({std::string(name)});
-  // Ranks allocate what others do, and in the same order.
-  const std::size_t behind = std::exchange(last_allocated_, allocated_[last_allocated_].next);
-  if (allocated_[last_allocated_].name == name) return;
-  const auto known = std::find_if(allocated_.begin(), allocated_.end(), [&](const Allocated& a) { return a.name == name; });
-  last_allocated_ = allocated_[behind].next = static_cast<std::size_t>(known - allocated_.begin());
-  if (known == allocated_.end()) allocated_.push_back({std::string(name)});
+  const auto at = std::lower_bound(facts_.allocated.begin(), facts_.allocated.end(), name);
+  if (at == facts_.allocated.end() || *at != name) facts_.allocated.insert(at, std::string(name));
 }
 
 RunFacts FactsSink::take(RunSummary summary) {
   facts_.summary = std::move(summary);
-  for (Allocated& each : allocated_) facts_.allocated.push_back(std::move(each.name));
-  std::sort(facts_.allocated.begin(), facts_.allocated.end());
   for (auto& [purpose, by_rank] : collectives_) facts_.collectives[std::string(name_of(purpose))] = std::move(by_rank);
   for (const auto& [at, s] : surplus_) facts_.surplus.push_back(s);
   return std::move(facts_);

@@ -58,14 +58,7 @@ class FactsSink final : public TraceSink, public TakesRounds {
 
   const Workload& workload_;
   const Timeline& timeline_;
-  struct Allocated {
-    std::string name;
-    std::size_t next = 0;  // what came after it last
-  };
-
   RunFacts facts_;
-  std::vector<Allocated> allocated_;
-  std::size_t last_allocated_ = 0;
   std::map<Purpose, std::vector<std::vector<std::uint32_t>>> collectives_;         // as in the facts
   std::map<std::pair<std::uint32_t, std::uint32_t>, SurplusCollectives> surplus_;  // by event, rank
 };

@@ -36,6 +36,7 @@ constexpr const char* judged_again[] = {
     "deepspeed-7985/no-leak-7985",
     "deepspeed-7981/offload-keeps-only-the-last-0.18.9",
     "streams/ping-pong-6993",
+    "parameters/gathers-beside-reductions-stage-3-0.18.9",
 };
 
 class a_trace : public ::testing::TestWithParam<const char*> {};
@@ -163,6 +164,16 @@ TEST(a_trace_that_is_malformed, is_refused_with_the_place) {
   headless.insert(headless.begin(), trace.lines.front());
   headless.erase(headless.begin() + 1);
   expect_refused(trace.with(headless), "stands in no pass");
+}
+
+TEST(a_trace_file, says_which_communicator_a_call_is_of_where_it_is_not_the_first) {
+  const WrittenTrace trace("parameters/gathers-beside-reductions-stage-3-0.18.9");
+  const std::string of_second = R"("communicator":1)";
+  std::vector<std::string> lines = trace.lines;
+  const auto call = std::find_if(lines.begin(), lines.end(), [&](const std::string& line) { return line.find(of_second) != std::string::npos; });
+  ASSERT_NE(call, lines.end());
+  call->replace(call->find(of_second), of_second.size(), R"("communicator":2)");
+  expect_refused(trace.with(lines), "/communicator: is 2; expected a whole number from 0 to 1");
 }
 
 TEST(a_trace_of_other_passes, than_the_oracle_asks_for_is_refused_and_says_so) {

@@ -8,9 +8,9 @@
 #include <iostream>
 #include <vector>
 
-#include "hwy/targets.h"
 #include "sim/numeric/kernels.h"
 #include "tests/numeric/operands.h"
+#include "tests/support/instruction_sets.h"
 
 namespace gradledger::testing {
 namespace {
@@ -111,12 +111,12 @@ TEST(conversions, every_fp32_value_narrows_to_the_nearest_bf16_on_the_best_targe
 TEST(conversions, every_fp32_value_narrows_to_the_nearest_fp16_on_the_best_target) { narrow_with_kernel<Fp16>(stride); }
 
 TEST(conversions, every_7th_fp32_value_narrows_to_the_nearest_on_every_target) {
-  for (std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
+  for (std::int64_t target : instruction_sets()) {
+    SCOPED_TRACE(name_of_instruction_set(target));
+    use_instruction_set(target);
     narrow_with_kernel<Bf16>(other_target_stride);
     narrow_with_kernel<Fp16>(other_target_stride);
-    hwy::SetSupportedTargetsForTest(0);
+    use_best_instruction_set();
   }
 }
 
@@ -127,14 +127,14 @@ void widen_everything() {
   std::vector<T> all(1u << 16);
   for (std::uint32_t h = 0; h < all.size(); ++h) all[h] = from_bits<T>(h);
   std::uint64_t count = 0;
-  for (std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
+  for (std::int64_t target : instruction_sets()) {
+    SCOPED_TRACE(name_of_instruction_set(target));
+    use_instruction_set(target);
     std::vector<float> floats(all.size());
     std::vector<double> doubles(all.size());
     numeric::convert(Dtype::float32, floats.data(), dtype_of<T>, all.data(), all.size());
     numeric::convert(Dtype::float64, doubles.data(), dtype_of<T>, all.data(), all.size());
-    hwy::SetSupportedTargetsForTest(0);
+    use_best_instruction_set();
     for (std::uint32_t h = 0; h < all.size(); ++h) {
       const std::uint32_t magnitude = h & 0x7FFFu;
       if (magnitude > f.infinity()) {
@@ -150,7 +150,7 @@ void widen_everything() {
       ++count;
     }
   }
-  report_count(count, hwy::SupportedAndGeneratedTargets().size() << 16);
+  report_count(count, instruction_sets().size() << 16);
 }
 
 TEST(conversions, every_bf16_value_widens_exactly) { widen_everything<Bf16>(); }
@@ -185,12 +185,12 @@ void round_doubles() {
   for (std::uint32_t h : {0u, 0x8000u, infinity, infinity | 0x8000u, 0x7FFFu, 0x7FFFu}) expected.push_back(static_cast<std::uint16_t>(h));
 
   std::uint64_t count = 0;
-  for (std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
+  for (std::int64_t target : instruction_sets()) {
+    SCOPED_TRACE(name_of_instruction_set(target));
+    use_instruction_set(target);
     std::vector<T> actual(inputs.size());
     numeric::convert(dtype_of<T>, actual.data(), Dtype::float64, inputs.data(), inputs.size());
-    hwy::SetSupportedTargetsForTest(0);
+    use_best_instruction_set();
     for (std::size_t i = 0; i < inputs.size(); ++i, ++count) {
       T filled;
       numeric::fill(dtype_of<T>, &filled, inputs[i], 1);
@@ -199,7 +199,7 @@ void round_doubles() {
       ASSERT_EQ(bits(filled), expected[i]) << inputs[i];
     }
   }
-  report_count(count, hwy::SupportedAndGeneratedTargets().size() * inputs.size());
+  report_count(count, instruction_sets().size() * inputs.size());
 }
 
 TEST(conversions, doubles_round_once_to_bf16_beside_every_tie) { round_doubles<Bf16>(); }
@@ -220,15 +220,15 @@ TEST(conversions, doubles_round_once_to_fp32) {
   }
   std::erase_if(inputs, [](double x) { return x != 0 && std::abs(x) < std::ldexp(1.0, -240); });
   std::uint64_t count = 0;
-  for (std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
+  for (std::int64_t target : instruction_sets()) {
+    SCOPED_TRACE(name_of_instruction_set(target));
+    use_instruction_set(target);
     std::vector<float> actual(inputs.size());
     numeric::convert(Dtype::float32, actual.data(), Dtype::float64, inputs.data(), inputs.size());
-    hwy::SetSupportedTargetsForTest(0);
+    use_best_instruction_set();
     for (std::size_t i = 0; i < inputs.size(); ++i, ++count) ASSERT_EQ(bits(actual[i]), reference::encode(reference::fp32, reference::decode_double(inputs[i]))) << inputs[i];
   }
-  report_count(count, hwy::SupportedAndGeneratedTargets().size() * inputs.size());
+  report_count(count, instruction_sets().size() * inputs.size());
 }
 
 }  // namespace

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include "ref/dtype_facts.h"
 #include "sim/base/hash.h"
+#include "tests/support/instruction_sets.h"
 
 namespace gradledger::ref {
 namespace {
@@ -77,12 +77,12 @@ double rounded_in_reduction(const Reduction& r, double terms_magnitude, double r
 
 class elementwise : public ::testing::TestWithParam<std::int64_t> {
  protected:
-  void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam()); }
-  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
+  void SetUp() override { use_instruction_set(GetParam()); }
+  void TearDown() override { use_best_instruction_set(); }
 };
 
-INSTANTIATE_TEST_SUITE_P(targets, elementwise, ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
-                         [](const ::testing::TestParamInfo<std::int64_t>& at) { return hwy::TargetName(at.param); });
+INSTANTIATE_TEST_SUITE_P(targets, elementwise, ::testing::ValuesIn(instruction_sets()),
+                         [](const ::testing::TestParamInfo<std::int64_t>& at) { return name_of_instruction_set(at.param); });
 
 struct Case {
   std::size_t n;

@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "sim/scenario/layout.h"
 #include "sim/frameworks/framework.h"
 
@@ -14,6 +16,9 @@ namespace {
 
 using report::LaneOperation;
 using report::Lanes;
+
+// A page draws a hundredth of that at the most, and none of it needs their programs.
+constexpr std::uint64_t drawn_operations_max = 1u << 23;
 
 // Storage and order take no time, and are not shown unless they race; neither are snapshots, which the framework does not make.
 bool takes_time(OpKind kind) { return (kind >= OpKind::deposit && kind <= OpKind::collective) || kind == OpKind::read; }
@@ -105,7 +110,7 @@ class Clockwork {
   void arrive(std::uint32_t r, std::size_t s, const Op& op, std::uint64_t begin) {
     const Program& program = ranks_[r].program;
     const CollectiveCall& call = program.collectives[op.index];
-    const auto [found, fresh] = meeting_of_.try_emplace({call.group, call.sequence}, static_cast<std::uint32_t>(out_.meetings.size()));
+    const auto [found, fresh] = meeting_of_.try_emplace({call.line(), call.sequence}, static_cast<std::uint32_t>(out_.meetings.size()));
     if (fresh) {
       const CollectiveRecord record{r,         op.event,    call.group, call.sequence, call.kind, call.op, call.purpose, program.buffers[call.input.buffer].dtype, call.input.numel,
                                     call.root, call.factor, {}};
@@ -142,8 +147,8 @@ class Clockwork {
   std::span<const Rank> ranks_;
   const std::vector<std::vector<std::uint32_t>>& groups_;
   std::vector<Progress> at_;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> meeting_of_;  // by group and number
-  std::set<std::pair<std::uint32_t, std::uint32_t>> racing_;                     // rank and number
+  std::map<std::pair<std::size_t, std::uint32_t>, std::uint32_t> meeting_of_;  // by line and number
+  std::set<std::pair<std::uint32_t, std::uint32_t>> racing_;                   // rank and number
   Lanes out_;
 };
 
@@ -159,7 +164,7 @@ Lanes lanes_of(const Timeline& timeline, std::span<const Rank> ranks, const std:
   return Clockwork(timeline, ranks, groups, std::move(races)).run();
 }
 
-void add_picture(const Loaded& loaded, const Options& options, report::Report& report) {
+void add_picture(const Loaded& loaded, const Options& options, report::Report& report, Picture picture) {
   Lanes& lanes = report.lanes.emplace();
   if (options.driver) {
     lanes.left_out = "a real framework ran the script, and shows neither streams nor memory";
@@ -167,6 +172,11 @@ void add_picture(const Loaded& loaded, const Options& options, report::Report& r
   }
   Races races;
   try {
+    if (picture == Picture::page && report.run.operations > drawn_operations_max) {
+      lanes.left_out = fmt::format("{} operations are more than a page draws; --chrome-trace writes all of them", report.run.operations);
+      report.accounting = account(loaded, options, nullptr);
+      return;
+    }
     const auto look = [&](std::span<const Rank> ranks) { lanes = lanes_of(loaded.timeline, ranks, process_groups(loaded.scenario), std::move(races.seen)); };
     report.accounting = account(loaded, options, &races, look);
   } catch (const ProgramsTooLarge&) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -54,6 +55,19 @@ TEST(lanes, end_a_collective_at_once_on_all_of_its_ranks_and_behind_the_last_arr
     EXPECT_LE(one.begin, other.begin);
     EXPECT_EQ(other.end, other.begin + 1);
   }
+}
+
+// Weights are gathered in one communicator of the ranks, and gradients reduced in another: each has a first call.
+TEST(lanes, keep_the_calls_of_two_communicators_apart) {
+  const report::Lanes lanes = lanes_in("deepspeed-7981/ga-4-stage-3-offload-0.18.9.json");
+  std::set<Purpose> purposes;
+  for (const report::Meeting& meeting : lanes.meetings) {
+    EXPECT_TRUE(meeting.complete) << meeting.what;
+    ASSERT_EQ(meeting.members.size(), 2u) << meeting.what;
+    EXPECT_NE(meeting.members[0].first, meeting.members[1].first) << meeting.what;
+    purposes.insert(meeting.purpose);
+  }
+  EXPECT_TRUE(purposes.contains(Purpose::gradient) && purposes.contains(Purpose::parameter));
 }
 
 TEST(lanes, show_both_operations_of_every_race) {

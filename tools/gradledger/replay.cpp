@@ -22,7 +22,7 @@ namespace {
 // An error where there was nothing to write, or no place for it.
 std::optional<InputError> add_lanes(const Loaded& loaded, const Options& options, report::Report& report) {
   if (options.html.empty() && options.chrome_trace.empty()) return std::nullopt;
-  verbs::add_picture(loaded, options, report);
+  verbs::add_picture(loaded, options, report, options.chrome_trace.empty() ? verbs::Picture::page : verbs::Picture::file);
   if (options.chrome_trace.empty()) return std::nullopt;
   if (!report.lanes->left_out.empty()) return InputError{"--chrome-trace", report.lanes->left_out, true};
   if (const auto error = verbs::replace_or_write(options.chrome_trace, report::chrome_trace(*report.lanes, report.command)))

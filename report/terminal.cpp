@@ -10,7 +10,6 @@
 #include "report/escape.h"
 #include "report/terminal_replay.h"
 #include "report/words.h"
-#include "sim/base/limits.h"
 
 namespace gradledger::report {
 namespace {
@@ -100,8 +99,7 @@ void add_findings(const Report& report, const Style& style, Lines& lines) {
     if (first.blame) lines.below(fmt::format("whose: {}", blame_text(*first.blame)));
     if (first.known) lines.below(fmt::format("known: {}", known_text(*first.known)));
     if (first.too_large)
-      lines.below(fmt::format("known: not looked for; the contributions have more than {} elements together, and each release would be judged. Smaller parameters tell.",
-                              limits::compared_elements_max));
+      lines.below("known: not looked for; the run is too large to be judged again as each release has it. Fewer ranks or micro-batches, or smaller parameters, tell.");
     if (first.race) {
       if (first.race->others > 0) lines.below(fmt::format("and {} more pairs of operations in the same window", first.race->others));
       if (!first.race_command.empty()) lines.whole(fmt::format("  values that differ: {}", first.race_command));

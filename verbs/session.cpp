@@ -145,6 +145,7 @@ ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watc
   oracle.schedule = *schedule;
   oracle.seed = options.seed;
   oracle.full_ledger = options.full_ledger;
+  if (!options.full_ledger) oracle.listed_cells_max = limits::listed_cells_max;
   oracle.executor = executor_of(loaded.scenario, options);
   oracle.watch = watch;
   ref::Verdict verdict = ref::judge(loaded.scenario, loaded.timeline, *producer, oracle);
@@ -154,15 +155,17 @@ ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watc
 
 void explain(const Loaded& loaded, const Options& options, ref::Verdict& verdict) {
   if (!framework_of(loaded.scenario).simulated() || admission_error(loaded.scenario)) return;
-  const search::Judge judge_other = [&](const Scenario& scenario, const Timeline& timeline) {
+  const auto judge = [&](const Scenario& scenario, const Timeline& timeline, ref::Executor executor) {
     const auto producer = gradledger::make_producer(scenario, timeline, {.program_bytes_max = program_bytes_max(loaded, options)});
     ref::OracleOptions oracle;
     oracle.seed = options.seed;
-    oracle.executor = executor_of(scenario, options);
+    oracle.executor = executor;
     return ref::judge(scenario, timeline, *producer, oracle);
   };
+  const search::Judge judge_other = [&](const Scenario& s, const Timeline& timeline) { return judge(s, timeline, executor_of(s, options)); };
+  const search::Judge by_weights = [&](const Scenario& s, const Timeline& timeline) { return judge(s, timeline, ref::Executor::symbolic); };
   search::assign_blame(loaded.scenario, loaded.timeline, verdict.findings, judge_other);
-  search::find_known_defects(loaded.scenario, loaded.timeline, verdict.findings, judge_other);
+  search::find_known_defects(loaded.scenario, loaded.timeline, verdict.findings, judge_other, by_weights);
 }
 
 namespace {
@@ -185,7 +188,7 @@ Accounting account(const Loaded& loaded, const Options& options, TraceSink* watc
   sinks.add(watch);
   const auto schedule = schedule_from(options);
   expects(schedule.ok(), "the schedule was checked before");
-  producer->run(NoGradients(), {.schedule = *schedule, .observe_events = false, .linear = true, .dry = true, .check_streams = static_cast<bool>(look)}, sinks);
+  producer->run(NoGradients(), {.schedule = *schedule, .observe_events = false, .linear = true, .dry = true, .once = !look, .check_streams = static_cast<bool>(look)}, sinks);
   if (look) look(producer->ranks());
   return accounting.take();
 }

@@ -23,6 +23,12 @@ class Defects {
   Defects(const Scenario& scenario, const Timeline& timeline, const Judge& judge, const History& history)
       : scenario_(scenario), timeline_(timeline), judge_(judge), history_(history) {}
 
+  // Whether the runs that are compared show it at all.
+  bool shows(const Finding& f) {
+    const Shown& seen = run(scenario_.engine.as_of);
+    return seen && seen->contains({f.finding, window_of(f, timeline_)});
+  }
+
   std::optional<ref::KnownDefect> of(const Finding& f) {
     for (const Repair& repair : history_.repairs()) {
       const Entry& entry = **entry_named(repair.entry, "");
@@ -111,15 +117,17 @@ class Defects {
 
 }  // namespace
 
-void find_known_defects(const Scenario& scenario, const Timeline& timeline, std::vector<Finding>& findings, const Judge& judge) {
+void find_known_defects(const Scenario& scenario, const Timeline& timeline, std::vector<Finding>& findings, const Judge& judge, const Judge& by_weights) {
   const History* history = framework_of(scenario).history();
   if (findings.empty() || !history) return;
-  const bool too_large = scenario.numel() * scenario.world_size * timeline.backwards.size() > limits::compared_elements_max;
-  Defects defects(scenario, timeline, judge, *history);
+  const std::uint64_t contributions = scenario.world_size * timeline.backwards.size();
+  const bool on_numbers = scenario.numel() * contributions <= limits::compared_elements_max;
+  const bool too_large = !on_numbers && (!by_weights || scenario.parameters.size() * contributions > limits::compared_tensors_max);
+  Defects defects(scenario, timeline, on_numbers ? judge : by_weights, *history);
   for (Finding& f : findings)
     if (f.blame && f.blame->whose == ref::Whose::framework) {
-      f.too_large = too_large;
-      if (!too_large) f.known = defects.of(f);
+      f.too_large = too_large || (!on_numbers && !defects.shows(f));
+      if (!f.too_large) f.known = defects.of(f);
     }
 }
 

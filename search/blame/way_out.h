@@ -5,7 +5,8 @@
 
 namespace gradledger::search {
 
-// Fills in Finding::known, for findings that are blamed on the framework.
-void find_known_defects(const Scenario& scenario, const Timeline& timeline, std::vector<ref::Finding>& findings, const Judge& judge);
+// Fills in Finding::known, for findings that are blamed on the framework. by_weights, if any, judges by a symbolic run alone, whose cost does not grow with
+// elements: it takes over where the contributions have too many of them, for what such a run shows of the scenario itself.
+void find_known_defects(const Scenario& scenario, const Timeline& timeline, std::vector<ref::Finding>& findings, const Judge& judge, const Judge& by_weights = {});
 
 }  // namespace gradledger::search

@@ -70,10 +70,10 @@ std::string contributions_text(const std::vector<Miscounted>& contributions, std
   return out;
 }
 
-std::string elements_text(const std::vector<std::string>& parameters, const std::vector<ElementRange>& elements) {
+std::string elements_text(const std::vector<std::string>& parameters, const std::vector<ElementRange>& elements, std::size_t ranges_max) {
   std::string out;
   for (std::size_t i = 0; i < elements.size(); ++i) {
-    if (i == 8) return out + fmt::format(", and {} more ranges", elements.size() - i);
+    if (i == ranges_max) return out + fmt::format(", and {} more range{}", elements.size() - i, elements.size() - i == 1 ? "" : "s");
     out += fmt::format("{}{}[{}:{}]", i ? ", " : "", parameters[elements[i].parameter], elements[i].begin, elements[i].end);
   }
   return out;

@@ -21,7 +21,7 @@ std::string observed_text(double weight, bool misplaced);
 std::string contributions_text(const std::vector<Miscounted>& contributions, std::uint32_t step);
 
 // "w0[0:30], w1[0:2]": of parameters with these names, or of those of a scenario.
-std::string elements_text(const std::vector<std::string>& parameters, const std::vector<ElementRange>& elements);
+std::string elements_text(const std::vector<std::string>& parameters, const std::vector<ElementRange>& elements, std::size_t ranges_max = 8);
 std::string elements_text(const Workload& workload, const std::vector<ElementRange>& elements);
 
 // "0-2, 5".

@@ -9,7 +9,7 @@ Verdict judge(const Workload& workload, const Timeline& timeline, Producer& prod
   Verdict verdict;
   Passes passes(workload, timeline, producer, options);
   passes.run(verdict);
-  Naming(workload, timeline, passes.evidence(), passes.ledger(), options.ledger_cells_max, verdict).run();
+  Naming(workload, timeline, passes.evidence(), passes.ledger(), options.listed_cells_max, verdict).run();
   return verdict;
 }
 

@@ -33,7 +33,8 @@ struct OracleOptions {
   bool check_streams = true;        // look for races in the primary pass
   std::uint32_t decode_max = 1024;  // contributions decoded at most; a run on weights needs no limit
   Executor executor = Executor::both;
-  std::uint64_t ledger_cells_max = limits::ledger_cells_max;  // weights taken apart, and weights listed
+  std::uint64_t ledger_cells_max = limits::ledger_cells_max;  // weights taken apart
+  std::uint64_t listed_cells_max = limits::ledger_cells_max;  // weights listed of applied gradients that balance
 };
 
 // One row for display: elements of a rank's share of the gradient that a step applied.
@@ -55,7 +56,7 @@ struct Verdict {
   std::uint32_t contributions = 0, undecoded = 0;  // in the scenario; left out of decoding by the limit
   bool weights = false;                            // the ledger is of one run on weights, exact; else of passes on numbers
   std::uint32_t fingerprint_passes = 0, decode_passes = 0, value_passes = 0;
-  // Past limits::ledger_cells_max: snapshots that do not balance and that nobody named, applied gradients that `applied` does not list.
+  // Past ledger_cells_max: snapshots that do not balance and that nobody named. Past listed_cells_max: applied gradients that `applied` does not list.
   std::uint64_t not_taken_apart = 0, not_listed = 0;
   JudgeStatistics ledger, values, parameters;
   InconclusiveRows inconclusive_rows;

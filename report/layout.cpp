@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 namespace gradledger::report {
 namespace {
 
@@ -47,19 +45,6 @@ std::string wrapped(std::string_view text, std::size_t width, std::size_t indent
     begin = end + 1;
   }
   return out;
-}
-
-std::string shortened(std::string_view list, std::size_t columns) {
-  if (columns_of(list) <= columns) return std::string(list);
-  const auto cut = [&](std::size_t end) {
-    std::size_t left = 0;
-    for (std::size_t at = list.find(", ", end); at != std::string_view::npos; at = list.find(", ", at + 1)) ++left;
-    return fmt::format("{} and {} more", list.substr(0, end), left);
-  };
-  std::size_t end = list.find(", ");
-  if (end == std::string_view::npos) return std::string(list);
-  for (std::size_t next = list.find(", ", end + 2); next != std::string_view::npos && columns_of(cut(next)) <= columns; next = list.find(", ", next + 2)) end = next;
-  return cut(end);
 }
 
 void Flow::add(std::string_view plain, std::string_view shown) {

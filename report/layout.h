@@ -16,9 +16,6 @@ std::size_t columns_of(std::string_view text);
 // or a command can be copied. Line feeds of the text stay.
 std::string wrapped(std::string_view text, std::size_t width, std::size_t indent);
 
-// As much of a list "a, b, c" as fits into `columns`, and how many entries are left out: "a, b and 7 more".
-std::string shortened(std::string_view list, std::size_t columns);
-
 // Parts that follow one another, "a; b; c", each whole on a line as long as one can hold it.
 class Flow {
  public:

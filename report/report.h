@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,7 +18,7 @@
 
 namespace gradledger::report {
 
-// What one rank did and held in one event.
+// What ranks did and held in one event, all of them the same.
 struct EventLine {
   struct Buffer {
     std::string name;
@@ -25,12 +26,18 @@ struct EventLine {
     std::optional<double> norm;  // of its parameter elements, in true units; of a run on numbers
     bool at_end = true;          // of the event, not within it
     bool wrong = false;          // the books of this snapshot do not balance
+
+    bool operator==(const Buffer&) const = default;
   };
-  std::uint32_t event = 0, rank = 0;
-  std::string what;  // "step (call 1 of 4)"
-  std::vector<Buffer> buffers;
-  std::vector<std::string> collectives;
-  std::vector<std::pair<StepFact, double>> facts;
+  struct Record {
+    std::vector<Buffer> buffers;
+    std::vector<std::string> collectives;
+    std::vector<std::pair<StepFact, double>> facts;
+  };
+  std::uint32_t event = 0;
+  std::vector<std::uint32_t> ranks;      // ascending
+  std::string what;                      // "step (call 1 of 4)"
+  std::shared_ptr<const Record> record;  // which events may share: a real model has hundreds of buffers, and a window hundreds of events
 };
 
 // A value that no arithmetic makes, put into the gradient of one micro-batch.

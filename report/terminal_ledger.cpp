@@ -13,6 +13,7 @@ using ref::AppliedRow;
 
 constexpr std::size_t groups_max = 24;   // of contributions, in a table
 constexpr std::size_t alike_from = 8;    // rows of a table, where those that differ in their elements alone are one
+constexpr std::size_t ranges_max = 8;    // of elements, in a line as long as it comes
 constexpr std::size_t before_cells = 2;  // columns: ranks and elements
 
 struct Cell {
@@ -28,11 +29,45 @@ struct Table {
   std::size_t hidden = 0;  // groups of contributions that are not in it
 };
 
-// Neighbouring micro-batches of a rank whose cells are alike in every row of the step share a column.
+// Neighbouring micro-batches of a rank whose cells are alike in every row of the step share a column; in a large world ranks that follow each other do too.
 struct ColumnGroup {
-  std::uint32_t step, rank, first, last;
+  std::uint32_t step, rank, last_rank, first, last;
   std::size_t index;  // of its first column
 };
+
+using RowsCells = std::vector<std::tuple<double, double, bool, bool>>;  // by row: observed, due, misplaced, open
+
+RowsCells cells_in(const std::vector<const AppliedRow*>& rows, std::size_t column) {
+  RowsCells out;
+  for (const AppliedRow* row : rows) out.emplace_back(row->row.observed[column], row->row.expected[column], row->row.misplaced_at(column), row->row.open_at(column));
+  return out;
+}
+
+// One rank's columns.
+struct OfRank {
+  std::size_t begin = 0, end = 0;  // groups
+  std::vector<std::tuple<std::uint32_t, std::uint32_t, RowsCells>> says;
+};
+
+std::vector<ColumnGroup> ranks_together(const std::vector<ColumnGroup>& groups, const std::vector<const AppliedRow*>& rows) {
+  std::vector<ColumnGroup> out;
+  OfRank before;
+  std::size_t placed = 0;  // groups of the ranks before, at the end of `out`
+  for (std::size_t begin = 0; begin < groups.size(); begin = before.end) {
+    OfRank now{begin, begin, {}};
+    for (; now.end < groups.size() && groups[now.end].rank == groups[begin].rank && groups[now.end].step == groups[begin].step; ++now.end)
+      now.says.emplace_back(groups[now.end].first, groups[now.end].last, cells_in(rows, groups[now.end].index));
+    const bool follows = placed > 0 && out.back().step == groups[begin].step && out.back().last_rank + 1 == groups[begin].rank && before.says == now.says;
+    if (follows) {
+      for (std::size_t i = out.size() - placed; i < out.size(); ++i) out[i].last_rank = groups[begin].rank;
+    } else {
+      out.insert(out.end(), groups.begin() + static_cast<std::ptrdiff_t>(now.begin), groups.begin() + static_cast<std::ptrdiff_t>(now.end));
+      placed = now.end - now.begin;
+    }
+    before = std::move(now);
+  }
+  return out;
+}
 
 std::vector<ColumnGroup> groups_of(const std::vector<const AppliedRow*>& rows) {
   const std::vector<Contribution>& columns = rows.front()->columns;
@@ -42,30 +77,26 @@ std::vector<ColumnGroup> groups_of(const std::vector<const AppliedRow*>& rows) {
   std::vector<ColumnGroup> groups;
   for (std::size_t k : order) {
     const Contribution& c = columns[k];
-    const auto cells = [&](std::size_t i) {
-      std::vector<std::tuple<double, double, bool, bool>> out;
-      for (const AppliedRow* row : rows) out.emplace_back(row->row.observed[i], row->row.expected[i], row->row.misplaced_at(i), row->row.open_at(i));
-      return out;
-    };
     const bool dark = std::all_of(rows.begin(), rows.end(), [&](const AppliedRow* r) { return r->row.dark(k); });
     if (dark) continue;  // other windows that left nothing behind
     if (!groups.empty()) {
       ColumnGroup& last = groups.back();
-      if (last.step == c.step && last.rank == c.rank && last.last + 1 == c.micro_batch && cells(last.index) == cells(k)) {
+      if (last.step == c.step && last.rank == c.rank && last.last + 1 == c.micro_batch && cells_in(rows, last.index) == cells_in(rows, k)) {
         last.last = c.micro_batch;
         continue;
       }
     }
-    groups.push_back({c.step, c.rank, c.micro_batch, c.micro_batch, k});
+    groups.push_back({c.step, c.rank, c.rank, c.micro_batch, c.micro_batch, k});
   }
-  return groups;
+  return groups.size() > groups_max ? ranks_together(groups, rows) : groups;
 }
 
 std::vector<Cell> head_of(const std::vector<ColumnGroup>& groups, std::uint32_t step) {
   std::vector<Cell> head{{"rank"}, {"elements"}};
   for (const ColumnGroup& g : groups) {
     const std::string micro_batches = g.first == g.last ? fmt::format("m{}", g.first) : fmt::format("m{}-{}", g.first, g.last);
-    head.push_back({fmt::format("{}r{} {}", g.step == step ? "" : fmt::format("s{} ", g.step), g.rank, micro_batches)});
+    const std::string ranks = g.rank == g.last_rank ? fmt::format("r{}", g.rank) : fmt::format("r{}-{}", g.rank, g.last_rank);
+    head.push_back({fmt::format("{}{} {}", g.step == step ? "" : fmt::format("s{} ", g.step), ranks, micro_batches)});
   }
   return head;
 }
@@ -87,18 +118,28 @@ std::uint64_t elements_in(const AppliedRow& row) {
   return out;
 }
 
+// As many ranges of them as a third of a line holds, and how many more there are. Of a whole model the first alone.
+std::string elements_that_fit(const Report& report, const std::vector<ref::ElementRange>& elements, const Style& style) {
+  if (style.width == any_width) return ref::elements_text(report.parameters, elements, elements.size() > ranges_max ? 1 : ranges_max);
+  const std::size_t room = std::max<std::size_t>(style.width / 3, 16);
+  std::size_t shown = std::min(elements.size(), ranges_max);
+  while (shown > 1 && columns_of(ref::elements_text(report.parameters, elements, shown)) > room) --shown;
+  return ref::elements_text(report.parameters, elements, shown);
+}
+
 // Rows that hold the same weights.
 struct Alike {
   std::vector<std::uint32_t> ranks;
   std::string elements;
-  std::uint64_t least = 0, most = 0;  // elements
+  const std::vector<ref::ElementRange>* of = nullptr;  // that `elements` lists; nothing where it counts those of several rows
+  std::uint64_t least = 0, most = 0;                   // elements
   std::vector<Cell> cells;
 };
 
 std::vector<Alike> alike_rows(const Report& report, const std::vector<const AppliedRow*>& rows, const std::vector<ColumnGroup>& groups) {
   std::vector<Alike> out;
   for (const AppliedRow* row : rows) {
-    const Alike one{{row->rank}, ref::elements_text(report.parameters, row->row.elements), elements_in(*row), elements_in(*row), cells_of(*row, groups)};
+    const Alike one{{row->rank}, ref::elements_text(report.parameters, row->row.elements), &row->row.elements, elements_in(*row), elements_in(*row), cells_of(*row, groups)};
     const auto found = std::find_if(out.begin(), out.end(), [&](const Alike& a) { return a.cells == one.cells && (rows.size() > alike_from || a.elements == one.elements); });
     if (found == out.end()) {
       out.push_back(one);
@@ -107,8 +148,9 @@ std::vector<Alike> alike_rows(const Report& report, const std::vector<const Appl
     found->ranks.push_back(row->rank);
     found->least = std::min(found->least, one.least);
     found->most = std::max(found->most, one.most);
-    if (found->elements != one.elements)
-      found->elements = found->least == found->most ? fmt::format("{} each", found->least) : fmt::format("{} to {} each", found->least, found->most);
+    if (found->elements == one.elements) continue;
+    found->of = nullptr;
+    found->elements = found->least == found->most ? fmt::format("{} each", found->least) : fmt::format("{} to {} each", found->least, found->most);
   }
   return out;
 }
@@ -122,7 +164,7 @@ Table table_of(const Report& report, std::uint32_t step, const std::vector<const
   }
   table.lines.push_back(head_of(groups, step));
   for (Alike& row : alike_rows(report, rows, groups)) {
-    const std::string elements = style.width == any_width ? row.elements : shortened(row.elements, std::max<std::size_t>(style.width / 3, 16));
+    const std::string elements = row.of ? elements_that_fit(report, *row.of, style) : row.elements;
     std::sort(row.ranks.begin(), row.ranks.end());
     row.ranks.erase(std::unique(row.ranks.begin(), row.ranks.end()), row.ranks.end());
     std::vector<Cell> line{{ref::numbers_text(row.ranks)}, {elements}};

@@ -11,6 +11,6 @@ namespace gradledger::verbs {
 report::Report replay(const Loaded& loaded, const Options& options, TraceSink* watch = nullptr);
 
 // The report of a verdict that is there already; `lines` are those of its primary pass.
-report::Report report_of(const Loaded& loaded, const Options& options, const ref::Verdict& verdict, const EventWatch& lines);
+report::Report report_of(const Loaded& loaded, const Options& options, const ref::Verdict& verdict, EventWatch& lines);
 
 }  // namespace gradledger::verbs

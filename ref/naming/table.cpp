@@ -12,11 +12,10 @@ void Naming::list_applied() {
     if (seen.role == Role::applied_gradient) applied.push_back(&seen);
   const auto place = [](const JudgedSnapshot* s) { return std::tie(s->step, s->key.event, s->key.rank); };
   std::stable_sort(applied.begin(), applied.end(), [&](const auto* a, const auto* b) { return place(a) < place(b); });
-  std::uint64_t listed = 0;  // weights
+  std::uint64_t listed = 0;  // weights that are as due
   for (const JudgedSnapshot* of : applied) {
     const JudgedSnapshot& seen = *of;
     if (seen.layout.empty()) continue;  // a share of nothing but padding
-    const std::size_t before = verdict_.applied.size();
     const auto decoded = ledger_.entries().find(seen.key);
     if (decoded != ledger_.entries().end() && !decoded->second.columns.empty()) {
       std::vector<Contribution> columns;
@@ -27,8 +26,8 @@ void Naming::list_applied() {
       continue;
     } else {
       balanced_row(seen);
+      listed += std::uint64_t{verdict_.applied.back().columns.size()} * seen.layout.size();
     }
-    if (verdict_.applied.size() > before) listed += std::uint64_t{verdict_.applied.back().columns.size()} * seen.layout.size();
   }
 }
 

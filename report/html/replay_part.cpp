@@ -67,21 +67,32 @@ ordered_json ledger_part(const Report& report) {
   return {{"pairs", pairs.json()}, {"columns", columns}, {"rows", rows}};
 }
 
+// Records that events share stand once; ranks as ranges, first and last.
 ordered_json balance_part(const Report& report) {
   std::map<std::pair<std::string, Role>, std::size_t> known;
-  ordered_json buffers = ordered_json::array(), lines = ordered_json::array(), events = ordered_json::object();
+  std::map<const EventLine::Record*, std::size_t> records;
+  ordered_json buffers = ordered_json::array(), held = ordered_json::array(), lines = ordered_json::array(), events = ordered_json::object();
   for (const EventLine& line : report.events) {
     events[std::to_string(line.event)] = line.what;
-    ordered_json held = ordered_json::array();
-    for (const EventLine::Buffer& buffer : line.buffers) {
-      if (buffer.role == Role::scratch) continue;
-      const auto [found, fresh] = known.try_emplace({buffer.name, buffer.role}, buffers.size());
-      if (fresh) buffers.push_back({buffer.name, name_of(buffer.role)});
-      held.push_back({found->second, buffer.norm ? fmt::format("{:.4g}", *buffer.norm) : "", buffer.wrong ? 1 : 0});
+    const auto [record, is_new] = records.try_emplace(line.record.get(), held.size());
+    if (is_new) {
+      ordered_json list = ordered_json::array();
+      for (const EventLine::Buffer& buffer : line.record->buffers) {
+        if (buffer.role == Role::scratch) continue;
+        const auto [found, fresh] = known.try_emplace({buffer.name, buffer.role}, buffers.size());
+        if (fresh) buffers.push_back({buffer.name, name_of(buffer.role)});
+        list.push_back({found->second, buffer.norm ? fmt::format("{:.4g}", *buffer.norm) : "", buffer.wrong ? 1 : 0});
+      }
+      held.push_back(std::move(list));
     }
-    lines.push_back({line.event, line.rank, held});
+    ordered_json ranks = ordered_json::array();
+    for (std::size_t i = 0, next = 0; i < line.ranks.size(); i = next) {
+      for (next = i + 1; next < line.ranks.size() && line.ranks[next] == line.ranks[next - 1] + 1;) ++next;
+      ranks.push_back({line.ranks[i], line.ranks[next - 1]});
+    }
+    lines.push_back({line.event, std::move(ranks), record->second});
   }
-  return {{"events", events}, {"buffers", buffers}, {"lines", lines}};
+  return {{"events", events}, {"buffers", buffers}, {"held", held}, {"lines", lines}};
 }
 
 ordered_json known_part(const ref::KnownDefect& d) {

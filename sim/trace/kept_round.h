@@ -3,14 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <span>
-#include <string>
-#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "sim/base/numbered_names.h"
 #include "sim/trace/producer.h"
 
 namespace gradledger {
@@ -40,9 +38,9 @@ class KeptRound {
   }
   void keep(const WeightObservation& o) {
     entries_.push_back({Kind::weights, o.rank, static_cast<std::uint32_t>(snapshots_.size())});
-    const std::uint32_t name = number_of(o.buffer);
+    const std::uint32_t name = names_.number_of(o.buffer);
     snapshots_.push_back({o, pieces_.size(), o.pieces.size(), name});
-    snapshots_.back().observation.buffer = named_[name]->first;
+    snapshots_.back().observation.buffer = names_[name];
     for (const WeightPiece& piece : o.pieces) {
       pieces_.push_back(piece);
       form_of_.push_back(number_of(piece));
@@ -122,14 +120,6 @@ class KeptRound {
     std::uint32_t name;
   };
 
-  // Ranks show the same buffers in the same order.
-  std::uint32_t number_of(std::string_view name) {
-    if (++name_ >= named_.size()) name_ = 0;
-    if (name_ < named_.size() && named_[name_]->first == name) return name_;
-    const auto [at, fresh] = names_.try_emplace(std::string(name), static_cast<std::uint32_t>(names_.size()));
-    if (fresh) named_.push_back(at);
-    return name_ = at->second;
-  }
   std::uint32_t number_of(const WeightPiece& piece) {
     if (numbers_.size() <= piece.form) numbers_.resize(piece.form + 1, 0);
     std::uint32_t& number = numbers_[piece.form];
@@ -148,10 +138,7 @@ class KeptRound {
   std::vector<std::uint32_t> numbers_;  // by form: its place in that list, if it is there
   std::vector<CollectiveRecord> collectives_;
   std::vector<StepRecord> facts_;
-  using Names = std::map<std::string, std::uint32_t>;
-  Names names_;                         // numbered
-  std::vector<Names::iterator> named_;  // by number
-  std::uint32_t name_ = 0;              // that came last
+  NumberedNames names_;  // ranks show the same buffers in the same order
   std::uint32_t round_ = 0, events_ = 0;
   const std::vector<std::vector<std::uint32_t>>* sequences_ = nullptr;
 };

@@ -2,6 +2,7 @@
 #include <benchmark/benchmark.h>
 
 #include "ref/oracle.h"
+#include "sim/base/limits.h"
 #include "sim/execution/host_executor.h"
 #include "sim/load.h"
 
@@ -27,6 +28,7 @@ void judge_symbolically(benchmark::State& state, std::int64_t ranks, std::int64_
   const auto timeline = make_timeline(scenario);
   ref::OracleOptions options;
   options.executor = ref::Executor::symbolic;
+  options.listed_cells_max = limits::listed_cells_max;  // as a report has it
   for (auto _ : state) {
     HostExecutor executor(scenario, *timeline);
     const ref::Verdict verdict = ref::judge(scenario, *timeline, executor, options);

@@ -53,7 +53,7 @@ report::Report eight_ranks_by_64() {
     for (std::uint32_t e = 0; e < 2 * 64; ++e) {
       report::EventLine line = event_by_hand();
       line.event = e;
-      line.rank = r;
+      line.ranks = {r};
       out.events.push_back(line);
       if (r == 0) lanes.events.push_back({"backward of micro-batch", 2});
       for (std::uint64_t i = 0; i < 10; ++i) lanes.ranks[r].push_back({OpKind::deposit, i % 2 ? Stream::compute : Stream::host, e, e * 10, false, e * 10 + i, e * 10 + i + 1, {}});
@@ -143,10 +143,11 @@ TEST(html_part, of_a_replay_says_which_weights_are_not_told) {
 TEST(html_part, of_a_replay_says_which_buffer_is_out_of_balance) {
   const auto part = nlohmann::json::parse(report::Html().text(report_by_hand()));
   EXPECT_EQ(part["balance"]["buffers"][0][0], "accumulator");
-  EXPECT_EQ(part["balance"]["lines"][0][2][0][2], 1);
+  EXPECT_EQ(part["balance"]["lines"], nlohmann::json::parse("[[3, [[1, 1]], 0]]")) << "event, ranks from and to, what they hold";
+  EXPECT_EQ(part["balance"]["held"][0][0][2], 1);
   report::Report balanced = report_by_hand();
-  balanced.events[0].buffers[0].wrong = false;
-  EXPECT_EQ(nlohmann::json::parse(report::Html().text(balanced))["balance"]["lines"][0][2][0][2], 0);
+  balanced.events[0].record = changed(balanced.events[0], [](auto& record) { record.buffers[0].wrong = false; });
+  EXPECT_EQ(nlohmann::json::parse(report::Html().text(balanced))["balance"]["held"][0][0][2], 0);
 }
 
 TEST(html_part, of_lanes_that_no_browser_could_draw_says_so) {

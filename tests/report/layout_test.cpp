@@ -9,7 +9,6 @@ namespace {
 using report::any_width;
 using report::columns_of;
 using report::Flow;
-using report::shortened;
 using report::wrapped;
 
 TEST(layout, counts_characters_and_not_bytes) {
@@ -32,13 +31,6 @@ TEST(layout, keeps_line_feeds_spaces_at_the_front_and_words_that_are_wider_than_
   EXPECT_EQ(wrapped("    deep text", 10, 6), "    deep\n      text");
   EXPECT_EQ(wrapped("see /a/long/path/to/a/file now", 10, 2), "see\n  /a/long/path/to/a/file\n  now");
   EXPECT_EQ(wrapped("", 10, 2), "");
-}
-
-TEST(layout, shortens_a_list_and_counts_what_is_left_out) {
-  EXPECT_EQ(shortened("a[0:3], b[0:4]", 20), "a[0:3], b[0:4]");
-  EXPECT_EQ(shortened("a[0:3], b[0:4], c[0:5], d[0:6]", 26), "a[0:3], b[0:4] and 2 more");
-  EXPECT_EQ(shortened("a[0:3], b[0:4], c[0:5]", 4), "a[0:3] and 2 more") << "one entry stays";
-  EXPECT_EQ(shortened("one_long_name", 4), "one_long_name");
 }
 
 TEST(layout, lets_parts_follow_one_another_each_whole) {

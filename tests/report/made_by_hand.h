@@ -1,6 +1,7 @@
 // Reports of no run at all: what a format shows is in the value alone.
 #pragma once
 
+#include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -15,14 +16,19 @@ namespace gradledger::testing {
 inline const report::Version no_program{"9.8.7", "abcdef", "GNU 99", "Debug"};
 
 inline report::EventLine event_by_hand() {
-  report::EventLine line;
-  line.event = 3;
-  line.rank = 1;
-  line.what = "step (call 2 of 2)";
-  line.buffers = {{"accumulator", Role::local_accumulator, 1.5, true, true}, {"notes", Role::scratch, 9, true, false}};
-  line.collectives = {"all_reduce"};
-  line.facts = {{StepFact::skipped, 0}};
-  return line;
+  report::EventLine::Record record;
+  record.buffers = {{"accumulator", Role::local_accumulator, 1.5, true, true}, {"notes", Role::scratch, 9, true, false}};
+  record.collectives = {"all_reduce"};
+  record.facts = {{StepFact::skipped, 0}};
+  return {3, {1}, "step (call 2 of 2)", std::make_shared<report::EventLine::Record>(record)};
+}
+
+// Its record, changed.
+template <class Change>
+std::shared_ptr<const report::EventLine::Record> changed(const report::EventLine& line, Change&& change) {
+  auto out = std::make_shared<report::EventLine::Record>(*line.record);
+  change(*out);
+  return out;
 }
 
 inline ref::AppliedRow row_by_hand() {

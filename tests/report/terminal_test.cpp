@@ -36,9 +36,9 @@ Report many(std::uint32_t ranks, std::uint32_t windows) {
     for (std::uint32_t r = 0; r < ranks; ++r) {
       report::EventLine line = event_by_hand();
       line.event = e;
-      line.rank = r;
+      line.ranks = {r};
       line.what = e % 2 == 0 ? "backward" : "step";
-      line.buffers[0].norm = e + r;
+      line.record = changed(line, [&](auto& record) { record.buffers[0].norm = e + r; });
       out.events.push_back(line);
     }
   return out;
@@ -62,6 +62,89 @@ TEST(text_for_people, says_once_what_ranks_and_windows_have_in_common) {
   EXPECT_EQ(count(text, "  step\n"), 1u);
 }
 
+// One event, in which `ranks` ranks hold `buffers` buffers each; all ranks the same, or each its own.
+Report of_a_model(std::uint32_t ranks, std::uint32_t buffers, bool alike) {
+  Report out = report_by_hand();
+  out.world_size = ranks;
+  out.ledger.clear();
+  out.events.clear();
+  for (std::uint32_t r = 0; r < ranks; ++r) {
+    report::EventLine line = event_by_hand();
+    line.ranks = {r};
+    line.record = changed(line, [&](auto& record) {
+      record.buffers.clear();
+      for (std::uint32_t b = 0; b < buffers; ++b) record.buffers.push_back({(alike ? "w" : "r" + std::to_string(r) + ".w") + std::to_string(b), Role::local_accumulator, 1.0});
+      record.collectives.clear();
+      for (std::uint32_t b = 0; b < buffers; ++b) record.collectives.push_back("all_gather of " + std::to_string(b / 2 * 64) + " bf16 (parameter)");
+    });
+    out.events.push_back(line);
+  }
+  return out;
+}
+
+TEST(text_for_people, tells_the_buffers_of_a_whole_model_by_the_first_and_the_last) {
+  const std::string text = shown("terminal", of_a_model(4, 291, true));
+  EXPECT_NE(text.find("       ranks 0-3  291 buffers from w0 to w290 (local); -> all_gather of 0 bf16 (parameter) and 290 more of other sizes;"), std::string::npos) << text;
+  EXPECT_NE(shown("terminal", of_a_model(4, 16, true)).find("w14 (local); w15 (local); -> all_gather of 0 bf16"), std::string::npos) << "few are named";
+  EXPECT_NE(shown_as(of_a_model(4, 291, true), {.detail = Detail::all}).find("w289 (local, 1); w290 (local, 1);"), std::string::npos) << "-v names all";
+}
+
+TEST(text_for_people, says_of_buffers_told_together_which_are_wrong) {
+  Report report = of_a_model(1, 60, true);
+  report.events[0].record = changed(report.events[0], [](auto& record) {
+    for (std::uint32_t b = 20; b < 40; ++b) record.buffers[b].wrong = true;
+  });
+  const std::string text = shown("terminal", report);
+  EXPECT_NE(text.find("  20 buffers from w0 to w19 (local); *20 buffers from w20 to w39 (local); 20 buffers from w40 to w59 (local);"), std::string::npos) << text;
+}
+
+TEST(text_for_people, lists_as_many_groups_of_ranks_as_a_reader_reads_and_the_wrong_ones_first) {
+  Report report = of_a_model(100, 1, false);
+  report.events[90].record = changed(report.events[90], [](auto& record) { record.buffers[0].wrong = true; });
+  const std::string text = shown("terminal", report);
+  EXPECT_NE(text.find("       rank 90  *r90.w0 (local)"), std::string::npos) << text;
+  EXPECT_NE(text.find("       rank 22  r22.w0 (local)"), std::string::npos) << text;
+  EXPECT_EQ(text.find("       rank 23  "), std::string::npos) << text;
+  EXPECT_NE(text.find("       and 76 more groups of ranks, -v has them\n"), std::string::npos) << text;
+  for (report::EventLine& line : report.events) line.record = changed(line, [](auto& record) { record.buffers[0].wrong = true; });
+  EXPECT_NE(shown("terminal", report).find("       and 77 more groups of ranks whose books do not balance, -v has them\n"), std::string::npos);
+  EXPECT_EQ(count(shown_as(report, {.detail = Detail::all}), "       rank "), 100u) << "-v has all";
+}
+
+TEST(text_for_people, says_once_what_the_micro_batches_of_a_long_window_have_in_common) {
+  Report report = many(2, 1);
+  report.events.clear();
+  for (std::uint32_t e = 0; e < 20; ++e) {
+    report::EventLine line = event_by_hand();
+    line.event = e;
+    line.ranks = {0, 1};
+    line.what = e % 2 == 0 ? "backward of micro-batch " + std::to_string(e / 2) : "step (call " + std::to_string(e / 2) + " of 10)";
+    if (e == 19) line.record = changed(line, [](auto& record) { record.collectives.emplace_back("all_reduce of the boundary"); });
+    report.events.push_back(line);
+  }
+  const std::string text = shown("terminal", report);
+  EXPECT_NE(text.find("       events 2 to 17: the same again, but for the number of the micro-batch or call, 8 times\n   18  backward of micro-batch 9\n"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("   19  step (call 9 of 10)\n"), std::string::npos) << text;
+}
+
+TEST(text_for_people, joins_the_columns_of_ranks_in_a_large_world) {
+  Report report = many(1, 1);
+  ref::AppliedRow& row = report.ledger[0];
+  row.columns.clear();
+  row.row.observed.clear();
+  for (std::uint32_t r = 0; r < 64; ++r)
+    for (std::uint32_t m = 0; m < 4; ++m) {
+      row.columns.push_back({0, r, m});
+      row.row.observed.push_back(m == 3 || r == 40 ? 0 : 1.0 / 256);
+    }
+  row.row.expected.assign(row.columns.size(), 1.0 / 256);
+  const std::string text = shown("terminal", report);
+  EXPECT_NE(text.find("r0-39 m0-2  r0-39 m3       r40 m0-3       r41-63 m0-2  r41-63 m3\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("1/256       [0 for 1/256]  [0 for 1/256]  1/256        [0 for 1/256]\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("more groups of contributions"), std::string::npos) << text;
+}
+
 TEST(text_for_people, names_the_elements_of_each_rank_where_there_are_few) {
   const std::string text = shown("terminal", many(2, 1));
   EXPECT_NE(text.find("  0     w0[0:4]   1/2"), std::string::npos) << text;
@@ -72,7 +155,7 @@ TEST(text_for_people, does_not_join_what_differs) {
   Report one = many(64, 1);
   one.ledger[5].row.observed = {0.25, 0};
   for (report::EventLine& line : one.events)
-    if (line.rank == 5 && line.event == 0) line.buffers[0].wrong = false;
+    if (line.ranks.front() == 5 && line.event == 0) line.record = changed(line, [](auto& record) { record.buffers[0].wrong = false; });
   const std::string text = shown("terminal", one);
   EXPECT_NE(text.find("  0-4, 6-63"), std::string::npos) << text;
   EXPECT_NE(text.find("[1/4 for 1/2]"), std::string::npos) << text;
@@ -158,7 +241,7 @@ TEST(text_for_people, is_no_wider_than_the_terminal) {
       }
   }
   for (report::EventLine& line : wide.events)
-    for (int i = 0; i < 6; ++i) line.collectives.push_back("reduce_scatter sum of 4096 bf16 (gradient)");
+    line.record = changed(line, [](auto& record) { record.collectives.insert(record.collectives.end(), 6, "reduce_scatter sum of 4096 bf16 (gradient)"); });
   for (const std::size_t width : {80u, 100u, 132u}) {
     const std::string text = shown_as(wide, {.width = width});
     std::size_t widest = 0;

@@ -124,12 +124,62 @@ TEST(a_report_of_a_verdict, says_what_was_judged_and_by_what) {
   EXPECT_FALSE(r.events.empty());
   std::size_t wrong = 0;
   for (const report::EventLine& line : r.events)
-    for (const report::EventLine::Buffer& b : line.buffers) {
-      const std::vector<ref::SnapshotKey>& unbalanced = judged.verdict.unbalanced;
-      EXPECT_EQ(b.wrong, std::find(unbalanced.begin(), unbalanced.end(), ref::SnapshotKey{line.event, b.at_end, line.rank, b.name}) != unbalanced.end()) << line.event;
-      wrong += b.wrong;
-    }
+    for (const std::uint32_t rank : line.ranks)
+      for (const report::EventLine::Buffer& b : line.record->buffers) {
+        const std::vector<ref::SnapshotKey>& unbalanced = judged.verdict.unbalanced;
+        EXPECT_EQ(b.wrong, std::find(unbalanced.begin(), unbalanced.end(), ref::SnapshotKey{line.event, b.at_end, rank, b.name}) != unbalanced.end()) << line.event;
+        wrong += b.wrong;
+      }
   EXPECT_GT(wrong, 0u);
+}
+
+// 723 parameters: a person reads it, and a file holds it.
+TEST(a_report_of_a_verdict, of_a_run_of_true_size_can_be_read) {
+  const Judged judged(corpus / "true-size/llama-2-70b-7780-two-forwards.json");
+  const std::string text = shown("terminal", judged.report);
+  EXPECT_LT(text.size(), 40'000u);
+  EXPECT_NE(text.find("723 buffers from "), std::string::npos) << text.substr(0, 4000);
+  EXPECT_LT(shown("json", judged.report).size(), 8'000'000u);
+}
+
+// Elements that no machine holds: the releases are compared by symbolic runs.
+TEST(a_report_of_a_verdict, names_the_known_defect_of_a_run_of_true_size) {
+  const std::vector<std::pair<const char*, const char*>> known{{"llama-7b-7985-boundary-leak.json", "catalogue-4 0.18.5 - 0.19.0"},
+                                                               {"llama-7b-7981-keeps-only-the-last.json", "catalogue-1 0.16.0 or before - 0.19.0"}};
+  for (const auto& [file, due] : known) {
+    SCOPED_TRACE(file);
+    const Judged judged(corpus / "true-size" / file);
+    ASSERT_FALSE(judged.report.findings.empty());
+    const report::Finding& first = judged.report.findings.front();
+    EXPECT_FALSE(first.too_large);
+    ASSERT_TRUE(first.known.has_value());
+    EXPECT_EQ(first.known->entry + " " + first.known->since + " - " + first.known->fixed, due);
+  }
+}
+
+// 128 ranks with 64 micro-batches each: a million weights, all of them as due.
+TEST(a_report_of_a_verdict, lists_of_what_balances_as_much_as_a_reader_needs_and_counts_the_rest) {
+  const TemporaryFolder folder;
+  json document = {{"name", "s"}, {"world_size", 128}, {"parameters", {{{"name", "w"}, {"numel", 1280}}}}, {"model_dtype", "bf16"}};
+  document["engine"] = {{"framework", "deepspeed"}, {"optimizer", {{"type", "SGD"}, {"lr", 0.001}}}};
+  document["engine"]["config"] = {{"gradient_accumulation_steps", 64}, {"bf16", {{"enabled", true}}}, {"zero_optimization", {{"stage", 2}}}};
+  document["script"] = {{{"repeat", {{"times", 64}, {"of", {{{"backward", json::object()}}, {{"step", json::object()}}}}}}}};
+  const std::filesystem::path file = folder.write("s.json", document.dump());
+  verbs::Options options;
+  options.executor = "symbolic";
+  const auto listed = [&] {
+    const Judged judged(file, options);
+    EXPECT_TRUE(judged.verdict.clean());
+    std::uint64_t weights = 0;
+    for (const ref::AppliedRow& row : judged.report.ledger) weights += row.columns.size();
+    EXPECT_EQ(judged.report.ledger.size() + judged.report.not_listed, 128u);
+    return weights;
+  };
+  const std::uint64_t few = listed();
+  EXPECT_GE(few, limits::listed_cells_max);
+  EXPECT_LE(few, limits::listed_cells_max + 128 * 64);
+  options.full_ledger = true;
+  EXPECT_EQ(listed(), 128u * 128 * 64);
 }
 
 TEST(a_report_of_a_verdict, has_no_events_where_a_summary_is_asked_for) {

@@ -154,7 +154,7 @@ bool reduces_whole_buckets(const DeepSpeedConfig& config, const Behaviour& behav
 }
 
 bool pins_host_memory(const DeepSpeedConfig& config, const Behaviour& behaviour) {
-  return config.zero.offload_pin_memory.value_or(behaviour.pin_memory_default == PinMemoryDefault::on);
+  return config.zero.offload_pin_memory ? *config.zero.offload_pin_memory : behaviour.pin_memory_default == PinMemoryDefault::on;
 }
 
 std::string_view switch_value(const Behaviour& behaviour, std::string_view switch_name) {

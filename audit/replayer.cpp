@@ -1,6 +1,7 @@
 #include "audit/replayer.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -36,6 +37,17 @@ class Events final : public TraceSink {
   bool races = false;
 };
 
+// What is asked of a finding that no report shows. What it lists by contribution grows with the square of the ranks.
+ref::Finding in_brief(const ref::Finding& f) {
+  ref::Finding out;
+  out.finding = f.finding;
+  out.step = f.step;
+  out.event = f.event;
+  out.rank = f.rank;
+  out.sentence = f.sentence;
+  return out;
+}
+
 // All of a scenario but its name and the state of the framework.
 std::string script_text(Scenario scenario) {
   scenario.name = scenario.note = "";
@@ -46,46 +58,66 @@ std::string script_text(Scenario scenario) {
 
 }  // namespace
 
-ref::Verdict Replayer::judged_anew(const Scenario& scenario, const Timeline& timeline, Producer& producer, ref::Executor executor, bool check_streams) {
+std::shared_ptr<const Replayer::Judged> Replayer::judged_anew(const Scenario& scenario, const Timeline& timeline, Producer& producer, ref::Executor executor, bool check_streams,
+                                                              bool quick) {
   ref::OracleOptions oracle;
   oracle.seed = options_.seed;
   oracle.schedule.seed = options_.seed;
   oracle.executor = executor;
   // Where something races the oracle runs its other passes in the order of the script.
   oracle.check_streams = check_streams;
-  ref::Verdict out = ref::judge(scenario, timeline, producer, oracle);
+  ref::Verdict verdict = ref::judge(scenario, timeline, producer, oracle);
+  Effects effects = effects_of(scenario, timeline, verdict);
   ++judged_;
-  return out;
+  ref::Verdict kept;
+  if (quick) std::transform(verdict.findings.begin(), verdict.findings.end(), std::back_inserter(kept.findings), in_brief);
+  else kept.findings = std::move(verdict.findings);
+  kept.left_out = std::move(verdict.left_out);
+  kept.coverage = std::move(verdict.coverage);
+  return std::make_shared<const Judged>(Judged{std::move(kept), std::move(effects)});
 }
 
-std::shared_ptr<const ref::Verdict> Replayer::verdict_of(const Scenario& scenario, const Timeline& timeline, bool quick) {
-  const std::string script = script_text(scenario) + (quick ? " quick" : "");
+bool Replayer::same_state(const Known& known, const State& state) {
+  if (known.state.switches && state.switches) return known.reads.agree(*known.state.switches, *state.switches);
+  return known.state.base == state.base;
+}
+
+// recorder: of all that is read for this answer, from where the scenario was made.
+std::shared_ptr<const Replayer::Judged> Replayer::judged_of(const Scenario& scenario, const Timeline& timeline, bool quick, const SwitchRecorder& recorder) {
+  const AsOf& as_of = scenario.engine.as_of;
   const History* history = framework_of(scenario).history();
-  const auto behaviour = history ? history->behaviour_of(scenario.engine.as_of) : std::optional<std::string>(scenario.engine.as_of.base);
-  const std::string key = script + behaviour.value_or(scenario.engine.as_of.base);
-  if (const auto found = by_behaviour_.find(key); found != by_behaviour_.end()) {
-    ++alike_;
-    return found->second;
-  }
+  const State state{as_of.base, history ? history->values_of(as_of) : std::nullopt};
   const std::uint64_t needed = verbs::bytes_needed(scenario);
   // Where numbers do not fit there are weights alone, and no values that tell runs apart.
   const bool on_numbers = needed <= options_.memory_limit;
+  std::list<Known>& known = known_[script_text(scenario)];
+  const auto serves = [&](const Known& k) { return (k.quick == quick || (quick && !on_numbers)) && k.contract == timeline.contract; };
+  for (const Known& k : known)
+    if (serves(k) && same_state(k, state)) {
+      ++alike_;
+      return k.judged;
+    }
   const auto producer = gradledger::make_producer(scenario, timeline, {.program_bytes_max = options_.memory_limit - (on_numbers ? needed : 0)});
-  if (!on_numbers) return by_behaviour_[key] = std::make_shared<const ref::Verdict>(judged_anew(scenario, timeline, *producer, ref::Executor::symbolic, !quick));
-  // Switches that a script never meets leave its run as it is, in every operation, value and wait: one run tells.
+  const auto keep = [&](std::optional<Shown> shown, std::shared_ptr<const Judged> judged) {
+    known.push_back({timeline.contract, quick, state, recorder.reads(), std::move(shown), judged});
+    return judged;
+  };
+  // Streams cost a symbolic run nothing: what ranks have in common is then known too.
+  if (!on_numbers) return keep(std::nullopt, judged_anew(scenario, timeline, *producer, ref::Executor::symbolic, true, quick));
+  // A switch that was read may make no difference, in any operation, value or wait: one run tells.
   Events seen;
   const RunSummary run = producer->run(OwnData(), {.schedule = {.seed = options_.seed}, .check_streams = true}, seen);
-  for (const Known& k : known_)
-    if (k.trace == run.trace_hash && k.values == run.value_hash && k.seen == seen.text && k.script == script && k.contract == timeline.contract) {
+  const Shown shown{run.trace_hash, run.value_hash, seen.text};
+  for (const Known& k : known)
+    if (serves(k) && k.shown == shown) {
       ++alike_;
-      return by_behaviour_[key] = k.verdict;
+      return keep(shown, k.judged);
     }
-  auto verdict = std::make_shared<const ref::Verdict>(judged_anew(scenario, timeline, *producer, ref::Executor::both, !quick || seen.races));
-  known_.push_back({timeline.contract, script, run.trace_hash, run.value_hash, seen.text, verdict});
-  return by_behaviour_[key] = verdict;
+  return keep(shown, judged_anew(scenario, timeline, *producer, ref::Executor::both, !quick || seen.races, quick));
 }
 
 Answer Replayer::answer(const Variant& variant, bool quick) {
+  const SwitchRecorder recorder;
   Answer out;
   auto read = scenario_of(setup_, variant);
   if (!read) {
@@ -98,9 +130,16 @@ Answer Replayer::answer(const Variant& variant, bool quick) {
     out.refused = timeline.error().text();
     return out;
   }
-  out.verdict = verdict_of(*out.scenario, *timeline, quick);
-  out.effects = effects_of(*out.scenario, *timeline, *out.verdict);
+  const auto judged = judged_of(*out.scenario, *timeline, quick, recorder);
+  out.verdict = {judged, &judged->verdict};
+  out.effects = judged->effects;
   return out;
+}
+
+// Its own timeline was made before: what that read of the framework is in the contract.
+const ref::Verdict& Replayer::judge_quickly(const Scenario& scenario, const Timeline& timeline) {
+  const SwitchRecorder recorder;
+  return judged_of(scenario, timeline, true, recorder)->verdict;
 }
 
 }  // namespace gradledger::audit

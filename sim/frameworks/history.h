@@ -36,6 +36,8 @@ class History {
   virtual std::optional<std::string> switch_value(const AsOf& as_of, std::string_view name) const = 0;
   // All that decides how gradients are treated: equal texts, equal behaviour. Nothing where the state of the code is not known.
   virtual std::optional<std::string> behaviour_of(const AsOf& as_of) const = 0;
+  // The same as numbers, by SwitchPlace, with all else that a run may ask of a state of the code. Nothing where it is not known.
+  virtual std::optional<std::vector<std::uint8_t>> values_of(const AsOf& as_of) const = 0;
   virtual std::span<const Repair> repairs() const = 0;
 
   // ---- for lists: `gradledger list behaviours`, `releases`, `changes`

@@ -70,6 +70,11 @@ std::optional<std::string> YesNoHistory::behaviour_of(const AsOf& as_of) const {
   return out;
 }
 
+std::optional<std::vector<std::uint8_t>> YesNoHistory::values_of(const AsOf& as_of) const {
+  const auto values = facts_.values(as_of);
+  return values ? std::optional(std::vector<std::uint8_t>(values->begin(), values->end())) : std::nullopt;
+}
+
 std::vector<History::SwitchRow> YesNoHistory::switch_rows(std::string_view as_of) const {
   const auto now = facts_.values(AsOf{std::string(as_of), {}});
   expects(now.has_value(), "the switches of a release that is not known were asked for");

@@ -25,7 +25,7 @@ struct DatedSwitch {
 
 template <class Behaviour, class Info>
 DatedSwitch dates_of(const Info& info) {
-  return {info.name, info.since, info.change, info.says, info.until, info.ended_by, Behaviour{}.*info.member};
+  return {info.name, info.since, info.change, info.says, info.until, info.ended_by, (Behaviour{}.*info.member).unnoted()};
 }
 
 // What a release has of it. Precondition: it is of releases, and `release` is one.
@@ -46,6 +46,7 @@ class YesNoHistory final : public History {
   std::optional<bool> contains_all_of(std::string_view as_of, std::string_view other) const override;
   std::optional<std::string> switch_value(const AsOf& as_of, std::string_view name) const override;
   std::optional<std::string> behaviour_of(const AsOf& as_of) const override;
+  std::optional<std::vector<std::uint8_t>> values_of(const AsOf& as_of) const override;
   std::span<const Repair> repairs() const override { return facts_.repairs; }
   std::vector<SwitchRow> switch_rows(std::string_view as_of) const override;
   std::vector<ReleaseRow> release_rows() const override;
@@ -72,7 +73,7 @@ YesNoHistory yes_no_history(std::span<const Info> switches, std::span<const std:
                               const auto behaviour = behaviour_of(as_of);
                               if (!behaviour) return std::nullopt;
                               std::vector<bool> out;
-                              for (const Info& info : switches) out.push_back((*behaviour).*info.member);
+                              for (const Info& info : switches) out.push_back(((*behaviour).*info.member).unnoted());
                               return out;
                             }};
   for (const Info& info : switches) facts.switches.push_back(dates_of<Behaviour>(info));

@@ -23,6 +23,12 @@ std::optional<std::string> note_of_newer_release(std::string_view as_of, std::st
 // The number of "as_of"; nothing for head. Errors: no release, one before the oldest. title: as users call the framework.
 Result<std::optional<ReleaseNumber>> asked_release(const AsOf& as_of, std::string_view oldest, std::string_view title);
 
+// Each where the history has its value.
+template <class Behaviour, class Info>
+void place(std::span<const Info> switches, Behaviour& out) {
+  for (std::size_t i = 0; i < switches.size(); ++i) (out.*switches[i].member).place_at(i);
+}
+
 // What a scenario sets by hand. Info: a switch with a name and a member of Behaviour. Errors: an unknown switch, a value that is neither "yes" nor "no".
 template <class Behaviour, class Info>
 std::optional<InputError> set_by_hand(const AsOf& as_of, std::span<const Info> switches, std::string_view title, Behaviour& out) {

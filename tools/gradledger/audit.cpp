@@ -7,6 +7,7 @@
 #include "sim/base/limits.h"
 #include "sim/execution/simulation.h"
 #include "sim/scenario/parse.h"
+#include "tools/gradledger/allocator.h"
 #include "tools/gradledger/environment.h"
 #include "tools/gradledger/exit_codes.h"
 #include "tools/gradledger/numbers.h"
@@ -193,6 +194,7 @@ int audit(const Options& options, AuditVerb& verb, const Output& out) {
   const audit::Resolved resolved = audit::resolve(verb.request);
   for (const InputError& error : resolved.errors) complain(error);
   if (!resolved.setup) return bad_input;
+  give_back_idle_memory();
   try {
     audit::Audited audited = audit::audit(*resolved.setup, options, sweep_of(verb.sweep));
     if (!audited.refused.empty()) {

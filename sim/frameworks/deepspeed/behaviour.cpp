@@ -35,6 +35,7 @@ struct SwitchRow {
   std::string_view meaning;
   std::vector<ValueRow> values;  // in the order of the enumeration
   std::function<void(Behaviour&, std::uint8_t)> set;
+  std::function<void(Behaviour&, std::size_t)> place;
   std::function<std::uint8_t(const Behaviour&)> get;
 
   // The value before every change: the first that some release has.
@@ -46,9 +47,13 @@ struct SwitchRow {
 };
 
 template <class Enum>
-SwitchRow row(std::string_view name, Enum Behaviour::*field, std::string_view meaning, std::vector<ValueRow> values) {
-  return {name, meaning, std::move(values), [field](Behaviour& b, std::uint8_t v) { b.*field = static_cast<Enum>(v); },
-          [field](const Behaviour& b) { return static_cast<std::uint8_t>(b.*field); }};
+SwitchRow row(std::string_view name, Watched<Enum> Behaviour::*field, std::string_view meaning, std::vector<ValueRow> values) {
+  return {name,
+          meaning,
+          std::move(values),
+          [field](Behaviour& b, std::uint8_t v) { b.*field = static_cast<Enum>(v); },
+          [field](Behaviour& b, std::size_t place) { (b.*field).place_at(place); },
+          [field](const Behaviour& b) { return static_cast<std::uint8_t>((b.*field).unnoted()); }};
 }
 
 const std::vector<SwitchRow>& rows() {
@@ -70,7 +75,9 @@ std::string_view name_of(const Since& since) {
 
 Behaviour at(PointInHistory point) {
   Behaviour behaviour{};
+  std::size_t place = 0;
   for (const SwitchRow& r : rows()) {
+    r.place(behaviour, place++);
     std::uint8_t value = r.oldest();
     std::optional<Change> latest;
     for (std::uint8_t v = 0; v < r.values.size(); ++v) {
@@ -147,7 +154,7 @@ bool reduces_whole_buckets(const DeepSpeedConfig& config, const Behaviour& behav
 }
 
 bool pins_host_memory(const DeepSpeedConfig& config, const Behaviour& behaviour) {
-  return config.zero.offload_pin_memory.value_or(behaviour.pin_memory_default == PinMemoryDefault::on);
+  return config.zero.offload_pin_memory ? *config.zero.offload_pin_memory : behaviour.pin_memory_default == PinMemoryDefault::on;
 }
 
 std::string_view switch_value(const Behaviour& behaviour, std::string_view switch_name) {
@@ -155,6 +162,12 @@ std::string_view switch_value(const Behaviour& behaviour, std::string_view switc
     if (r.name == switch_name) return r.values[r.get(behaviour)].name;
   expects(false, "a switch that does not exist");
   return {};
+}
+
+std::vector<std::uint8_t> values_of_switches(const Behaviour& behaviour) {
+  std::vector<std::uint8_t> out;
+  for (const SwitchRow& r : rows()) out.push_back(r.get(behaviour));
+  return out;
 }
 
 }  // namespace gradledger

@@ -11,6 +11,7 @@
 
 #include "sim/base/result.h"
 #include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/watched_switch.h"
 #include "sim/scenario/scenario.h"
 
 namespace gradledger {
@@ -20,7 +21,7 @@ namespace gradledger {
 #include "sim/frameworks/deepspeed/switches.def"
 
 struct Behaviour {
-#define SWITCH(Type, field, meaning, ...) Type field;
+#define SWITCH(Type, field, meaning, ...) Watched<Type> field;
 #include "sim/frameworks/deepspeed/switches.def"
 
   bool operator==(const Behaviour&) const = default;
@@ -50,5 +51,8 @@ bool pins_host_memory(const DeepSpeedConfig& config, const Behaviour& behaviour)
 
 // The value that a switch has in a behaviour, by name.
 std::string_view switch_value(const Behaviour& behaviour, std::string_view switch_name);
+
+// By the place of a switch, the place of its value.
+std::vector<std::uint8_t> values_of_switches(const Behaviour& behaviour);
 
 }  // namespace gradledger

@@ -18,14 +18,15 @@ bool skips_nonfinite(const DeepSpeedConfig& config) {
 }
 
 // Stage 0 has a scaler of its own, without hysteresis. DeepSpeed#6976 gave its rule of growth to that of ZeRO, which doubled a step earlier.
-LossScalePolicy loss_scale(const DeepSpeedConfig& config, PointInHistory point) {
+LossScalePolicy loss_scale(const Scenario& s) {
+  const DeepSpeedConfig& config = deepspeed_config(s);
   const Fp16Config& fp16 = config.fp16;
   LossScalePolicy out;
   if (!fp16.enabled) return out;
   out.dynamic = fp16.loss_scale == 0;
   out.initial = out.dynamic ? std::ldexp(1.0, static_cast<int>(fp16.initial_scale_power)) : fp16.loss_scale;
   out.window = fp16.loss_scale_window;
-  out.growth_lag = config.zero.stage == 0 || point.contains(Change::pr6976) ? 1 : 0;
+  out.growth_lag = config.zero.stage == 0 || documents(s, Change::pr6976) ? 1 : 0;
   out.hysteresis = config.zero.stage == 0 ? 1 : fp16.hysteresis;
   out.consecutive_hysteresis = fp16.consecutive_hysteresis;
   out.minimum = fp16.min_loss_scale;
@@ -103,7 +104,7 @@ Result<Contract> resolve_contract(const Scenario& s) {
   out.steps_scalar = config.gradient_accumulation_steps;
   out.predivide_scalar = config.gradient_predivide_factor;
   out.skips_nonfinite = skips_nonfinite(config);
-  out.loss_scale = loss_scale(config, *point);
+  out.loss_scale = loss_scale(s);
   out.clip = clip(s);
   if (s.engine.param_groups.empty()) out.optimizers = {s.engine.optimizer};
   else

@@ -43,6 +43,16 @@ class DeepSpeedHistory final : public History {
     return out;
   }
 
+  // Behind the switches, whether each change is in it: what DeepSpeed documents moved with some.
+  std::optional<std::vector<std::uint8_t>> values_of(const AsOf& as_of) const override {
+    const auto behaviour = resolve_behaviour(as_of);
+    const auto point = point_named(as_of.base, "");
+    if (!behaviour || !point) return std::nullopt;
+    std::vector<std::uint8_t> out = values_of_switches(*behaviour);
+    for (const ChangeInfo& change : changes()) out.push_back(point->contains(change.change));
+    return out;
+  }
+
   std::span<const Repair> repairs() const override { return gradledger::repairs(); }
 
   std::vector<SwitchRow> switch_rows(std::string_view as_of) const override {

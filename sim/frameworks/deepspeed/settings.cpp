@@ -1,20 +1,21 @@
 #include "sim/frameworks/deepspeed/settings.h"
 
-namespace gradledger {
-namespace {
+#include "sim/frameworks/deepspeed/behaviour.h"
+#include "sim/frameworks/watched_switch.h"
 
-PointInHistory point_of(const Scenario& scenario) {
+namespace gradledger {
+
+bool documents(const Scenario& scenario, Change change) {
   const auto point = point_named(scenario.engine.as_of.base, "/engine/as_of");
   expects(point.ok(), "a scenario whose as_of was not checked");
-  return *point;
+  SwitchRecorder::note(static_cast<SwitchPlace>(switches().size() + static_cast<std::size_t>(change)));
+  return point->contains(change);
 }
-
-}  // namespace
 
 double gradient_clipping_of(const Scenario& scenario) {
   if (scenario.engine.optimizer.type == OptimizerType::muon) return 0.0;
   if (const auto& given = deepspeed_config(scenario).gradient_clipping) return *given;
-  return point_of(scenario).contains(Change::pr8068) ? 1.0 : 0.0;
+  return documents(scenario, Change::pr8068) ? 1.0 : 0.0;
 }
 
 // Until DeepSpeed#7515 bf16 without ZeRO had a wrapper of its own, which accumulates in fp32.
@@ -22,7 +23,7 @@ Dtype grad_accum_dtype_of(const Scenario& scenario) {
   const DeepSpeedConfig& config = deepspeed_config(scenario);
   if (config.grad_accum_dtype) return *config.grad_accum_dtype;
   if (scenario.model_dtype != Dtype::bfloat16 || config.zero.stage > 0) return scenario.model_dtype;
-  return point_of(scenario).contains(Change::pr7515) ? scenario.model_dtype : Dtype::float32;
+  return documents(scenario, Change::pr7515) ? scenario.model_dtype : Dtype::float32;
 }
 
 // engine.py: _configure_distributed_model, at 0.19.8

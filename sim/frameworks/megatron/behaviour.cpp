@@ -86,6 +86,7 @@ std::optional<std::string> release_note(std::string_view as_of) {
 
 Result<Behaviour> behaviour_of(const AsOf& as_of) {
   Behaviour out;
+  place(switches(), out);
   if (as_of.base != "head") {
     const auto release = release_of(as_of.base);
     if (!release) return InputError{"/engine/as_of", "is \"" + as_of.base + "\"; expected a release of Megatron-Core, as \"0.16.1\", or \"head\""};

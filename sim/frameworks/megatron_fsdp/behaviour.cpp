@@ -51,6 +51,7 @@ std::optional<std::string> release_note(std::string_view as_of) { return note_of
 
 Result<Behaviour> behaviour_of(const AsOf& as_of) {
   Behaviour out;
+  place(switches(), out);
   const auto release = asked_release(as_of, oldest_release, title);
   if (!release) return release.error();
   if (*release)

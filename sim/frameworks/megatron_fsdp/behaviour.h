@@ -7,31 +7,32 @@
 #include <string_view>
 
 #include "sim/base/result.h"
+#include "sim/frameworks/watched_switch.h"
 #include "sim/scenario/scenario.h"
 
 namespace gradledger::megatron_fsdp {
 
 struct Behaviour {
-  bool scales_the_bucket = true;        // what is about to be reduced is divided; false: the accumulator
-  bool optim_scatters = true;           // optim: a reduce-scatter; false: an all-reduce
-  bool scatters_in_place = true;        // into the buffer's own part; false: into new memory, which is added
-  bool reduces_again_no_shard = true;   // without overlap_grad_reduce finish_grad_sync() reduces what the backward has reduced, under no_shard
-  bool reduces_again_optim = true;      // likewise, under optim
-  bool has_grad_comm_dtype = true;      // MixedPrecisionPolicy is known
-  bool divides_outer_shards = false;    // outer_dp_sharding_strategy optim: gradients are divided by the ranks; else they are summed
-  bool averages_in_collective = false;  // average_in_collective is served; else refused
-  bool steps_when_made = true;          // the optimizer's state is made by a step with zeros; false: by its first step
-  bool takes_frozen = true;             // parameters that do not learn
+  Watched<bool> scales_the_bucket{true};        // what is about to be reduced is divided; false: the accumulator
+  Watched<bool> optim_scatters{true};           // optim: a reduce-scatter; false: an all-reduce
+  Watched<bool> scatters_in_place{true};        // into the buffer's own part; false: into new memory, which is added
+  Watched<bool> reduces_again_no_shard{true};   // without overlap_grad_reduce finish_grad_sync() reduces what the backward has reduced, under no_shard
+  Watched<bool> reduces_again_optim{true};      // likewise, under optim
+  Watched<bool> has_grad_comm_dtype{true};      // MixedPrecisionPolicy is known
+  Watched<bool> divides_outer_shards{false};    // outer_dp_sharding_strategy optim: gradients are divided by the ranks; else they are summed
+  Watched<bool> averages_in_collective{false};  // average_in_collective is served; else refused
+  Watched<bool> steps_when_made{true};          // the optimizer's state is made by a step with zeros; false: by its first step
+  Watched<bool> takes_frozen{true};             // parameters that do not learn
   // Of reports: no release is taken to have them otherwise.
-  bool waits_for_outer = true;        // the end of a backward waits for the reduction between shards
-  bool overwrites_main_grad = false;  // a fused kernel writes over main_grad where it is the accumulator
+  Watched<bool> waits_for_outer{true};        // the end of a backward waits for the reduction between shards
+  Watched<bool> overwrites_main_grad{false};  // a fused kernel writes over main_grad where it is the accumulator
 
   bool operator==(const Behaviour&) const = default;
 };
 
 struct SwitchInfo {
   std::string_view name;
-  bool Behaviour::*member;
+  Watched<bool> Behaviour::*member;
   std::string_view since;   // the first release that has it otherwise than those before; "" where none is known to
   std::string_view change;  // what changed it there
   std::string_view says;    // where it is true

@@ -17,7 +17,7 @@ std::string number(std::size_t group) { return "[" + std::to_string(group) + "]"
 
 Bf16Optimizer::Bf16Optimizer(const DeepSpeedContext& context)
     : DeepSpeedEngine(context),
-      immediate_(config().bf16.immediate_grad_update.value_or(behaviour().bf16_immediate_default == Bf16ImmediateDefault::on)),
+      immediate_(config().bf16.immediate_grad_update ? *config().bf16.immediate_grad_update : behaviour().bf16_immediate_default == Bf16ImmediateDefault::on),
       weights_(scenario(), rank(), rank_groups(), "fp32_groups_flat_partition", Dealing::in_order),  // round_robin_gradients is ZeRO's alone
       has_gradients_(parameter_count()) {}
 

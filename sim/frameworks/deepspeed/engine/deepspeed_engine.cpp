@@ -95,14 +95,14 @@ bool DeepSpeedEngine::boundary_for_optimizer() const {
 
 // DeepSpeed#8154: from DeepSpeed#7665 to it the output hook of every stage divided, and a gradient passes those of all later stages.
 double DeepSpeedEngine::pipeline_factor() const {
-  if (behaviour().pipeline_scale != PipelineScale::each_stage) return 1.0;
+  if (!in_pipeline() || behaviour().pipeline_scale != PipelineScale::each_stage) return 1.0;
   const std::uint32_t later = scenario().engine.pipeline_stages - 1 - stage_of(scenario(), rank());
   return std::pow(config().gradient_accumulation_steps, -static_cast<double>(later));
 }
 
 // DeepSpeed#7787: before it the engine did not know that the backward of a stage before the last is the pipeline's. The last one's is engine.backward.
 bool DeepSpeedEngine::taken_for_direct() const {
-  return behaviour().pipeline_backward == PipelineBackward::taken_for_direct && stage_of(scenario(), rank()) + 1 < scenario().engine.pipeline_stages;
+  return stage_of(scenario(), rank()) + 1 < scenario().engine.pipeline_stages && behaviour().pipeline_backward == PipelineBackward::taken_for_direct;
 }
 
 void DeepSpeedEngine::refuse_direct() const {
@@ -208,9 +208,9 @@ DeepSpeedEngine::LossFactors DeepSpeedEngine::loss_factors(const events::Backwar
 
 // What makes loss.backward() end as engine.backward() does.
 bool DeepSpeedEngine::ends_with_epilogue(const events::Backward& event) {
-  const DirectEpilogue rule = behaviour().direct_epilogue;
-  if (rule == DirectEpilogue::none) return !event.direct;
   if (!event.direct) return true;
+  const DirectEpilogue rule = behaviour().direct_epilogue;
+  if (rule == DirectEpilogue::none) return false;
   if (!hooks_.end_of_graph(rule, hooks_count())) return false;
   if (needs_scaler()) refuse_direct();
   return true;
@@ -219,8 +219,7 @@ bool DeepSpeedEngine::ends_with_epilogue(const events::Backward& event) {
 void DeepSpeedEngine::epilogue(ProgramWriter& w) {
   // DeepSpeed#7985: with reduce_then_accumulate the boundary micro-batch enters BF16_Optimizer's buffer after the all-reduce and stays private.
   // A pipeline reduces by an instruction of its own, when the backwards of all micro-batches are over.
-  const bool in_order = behaviour().order_bf16_epilogue == Bf16EpilogueOrder::accumulate_then_reduce || in_pipeline();
-  const bool epilogue_first = accumulates_in_epilogue() && in_order;
+  const bool epilogue_first = accumulates_in_epilogue() && (in_pipeline() || behaviour().order_bf16_epilogue == Bf16EpilogueOrder::accumulate_then_reduce);
   if (epilogue_first) backward_epilogue(w);
   if (!in_no_sync_) {
     mirror_ = boundary_for_optimizer();

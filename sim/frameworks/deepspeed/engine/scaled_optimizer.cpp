@@ -14,7 +14,7 @@ void ScaledOptimizer::on_value(std::uint32_t stage, double value, ProgramWriter&
     return finish_step(w, norm_of(value));
   }
   // From 0.19.8 on the norm is asked for before the scale moves. A linear run has none.
-  const bool norm_decides = skips_invalid_norms() && !linear();
+  const bool norm_decides = !linear() && skips_invalid_norms();
   if (stage == overflow_known && norm_decides && !skips_on(value != 0.0)) {
     emit_norm(w);
     return read(w, norm_checked, awaited_norm());

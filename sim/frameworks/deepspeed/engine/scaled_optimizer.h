@@ -1,6 +1,7 @@
 // The wrappers with a loss scale, all but BF16_Optimizer: how a step decides from an overflow and a norm whether it updates.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 
@@ -9,16 +10,6 @@
 #include "sim/frameworks/deepspeed/engine/loss_scaler.h"
 
 namespace gradledger {
-
-// What a clip makes of a norm that is not finite.
-inline NormAs invalid_norm_as(NormMasking rule) {
-  switch (rule) {
-    case NormMasking::multiply: return NormAs::not_a_number;
-    case NormMasking::where: return NormAs::one;
-    case NormMasking::kept: return NormAs::infinity;
-  }
-  return NormAs::one;
-}
 
 class ScaledOptimizer : public DeepSpeedEngine {
  protected:
@@ -40,6 +31,17 @@ class ScaledOptimizer : public DeepSpeedEngine {
   virtual double reported_norm_factor() const { return 1.0 / unscaled_by(); }
   virtual void skip_step(ProgramWriter& w) = 0;                                // ends in step_done(w, false)
   virtual void finish_step(ProgramWriter& w, std::optional<double> norm) = 0;  // unscales, clips if there is a norm, and updates
+
+  // What a clip makes of a norm that is not finite; of every other one nobody asks.
+  NormAs invalid_norm_as(std::optional<double> norm) const {
+    if (!norm || std::isfinite(*norm)) return NormAs::one;
+    switch (behaviour().norm_masking) {
+      case NormMasking::multiply: return NormAs::not_a_number;
+      case NormMasking::where: return NormAs::one;
+      case NormMasking::kept: return NormAs::infinity;
+    }
+    return NormAs::one;
+  }
 
   // live-9: a step that moves the scale divides by the new one.
   double unscaled_by() const { return behaviour().scale_update == ScaleUpdate::before_unscale ? scaler_.scale() : scaler_.before_update(); }

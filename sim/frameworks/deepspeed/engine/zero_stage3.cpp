@@ -136,7 +136,8 @@ void ZeroStage3::push(ProgramWriter& w, std::uint32_t p) {
   if (bucket_elements_ + numel(p) > bucket_size && bucket_elements_ > 0) reduce_bucket(w);
   // A backward without an epilogue had left the parameter in the bucket: its reduction set param.grad to None.
   if (!grad_[p].defined()) throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'numel'"};
-  const Stream made_on = behaviour().stage3_producer == Stage3Producer::current_stream ? w.stream() : Stream::compute;
+  const bool on_a_side_stream = w.stream() != Stream::compute && behaviour().stage3_producer == Stage3Producer::current_stream;
+  const Stream made_on = on_a_side_stream ? w.stream() : Stream::compute;
   if (made_on != reduction_stream()) wait_for(w, made_on);
   OnStream reduction(w, reduction_stream());
   if (contiguous_ && bucket_elements_ + numel(p) <= bucket_size) {
@@ -198,7 +199,7 @@ void ZeroStage3::model_step(ProgramWriter& w) {
   micro_step_id_ = 0;
   epilogue_ran_ = false;
   // DeepSpeed#7780: before it what a backward without an epilogue had put into the bucket stayed there.
-  if (behaviour().stage3_bucket_at_step == Stage3BucketAtStep::cleared) clear_bucket();
+  if (!bucket_.empty() && behaviour().stage3_bucket_at_step == Stage3BucketAtStep::cleared) clear_bucket();
   if (!offload_ && averaged_state_ != Averaged::set) {
     if (averaged_state_ == Averaged::never) throw FrameworkError{"KeyError", "0"};
     throw FrameworkError{"TypeError", "'NoneType' object is not iterable"};
@@ -253,7 +254,7 @@ Slice ZeroStage3::awaited_norm() const { return offload_ ? norm_ : norm_total_; 
 double ZeroStage3::norm_of(double awaited) const { return offload_ ? awaited : std::sqrt(awaited); }
 
 void ZeroStage3::finish_step(ProgramWriter& w, std::optional<double> norm) {
-  const NormAs invalid = invalid_norm_as(behaviour().norm_masking);
+  const NormAs invalid = invalid_norm_as(norm);
   const double clip = gradient_clipping_of(scenario());
   const double factor = offload_ ? unscale_and_clip_factor(unscaled_by(), norm, clip, invalid) : unscale_and_clip_factor<double>(unscaled_by(), norm, clip, invalid);
   apply_muon(w);

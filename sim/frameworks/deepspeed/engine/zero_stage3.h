@@ -123,7 +123,7 @@ class ZeroStage3 final : public ScaledOptimizer {
   // Communicators of the data-parallel ranks: 0 is DeepSpeed's own, 1 torch's world, in which weights are gathered. Where no rank gathers apart from others
   // they cannot be told apart.
   std::uint32_t gathers_in() const { return fetches_ ? 1 : 0; }
-  std::uint32_t reduces_in() const { return behaviour().stage3_reduction_group == Stage3ReductionGroup::of_weights ? gathers_in() : 0; }
+  std::uint32_t reduces_in() const { return fetches_ && behaviour().stage3_reduction_group == Stage3ReductionGroup::of_weights ? gathers_in() : 0; }
 
   std::optional<WeightFetches> fetches_;
   Slice recorded_length_;

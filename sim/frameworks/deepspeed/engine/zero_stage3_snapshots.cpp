@@ -1,6 +1,7 @@
 // ZeRO stage 3 as others see it: snapshots with their roles, the gradient that users set, checkpoints, states.
 #include "sim/frameworks/deepspeed/engine/zero_stage3.h"
 
+#include <algorithm>
 #include <string>
 
 namespace gradledger {
@@ -116,7 +117,7 @@ void ZeroStage3::fold(StateFold& f) const {
   scaler_.fold(f);
   f.number(micro_step_id_);
   f.flag(epilogue_ran_);
-  f.number(bucket_elements_);
+  f.number(std::min<std::uint64_t>(bucket_elements_, config().zero.reduce_bucket_size + 1));  // by how much a full one is over decides nothing
   for (const std::uint32_t p : bucket_) {
     f.number(p);
     f.slice(gradient_slice_[p]);

@@ -24,8 +24,9 @@ ZeroStage1And2::ZeroStage1And2(const DeepSpeedContext& context)
       contiguous_(config().zero.contiguous_gradients || offload_),
       overlap_(config().zero.overlap_comm.value_or(false)),
       uses_grad_accum_(config().zero.stage == 1 && grad_accum_dtype_of(scenario()) != scenario().model_dtype),
-      checks_overflow_(config().fp16.enabled || (config().bf16.enabled && behaviour().bf16_overflow_test == Bf16OverflowTest::configured &&
-                                                 config().bf16.check_grad_overflow.value_or(behaviour().bf16_overflow_check_default == Bf16OverflowCheck::on))),
+      checks_overflow_(config().fp16.enabled ||
+                       (config().bf16.enabled && behaviour().bf16_overflow_test == Bf16OverflowTest::configured &&
+                        (config().bf16.check_grad_overflow ? *config().bf16.check_grad_overflow : behaviour().bf16_overflow_check_default == Bf16OverflowCheck::on))),
       model_dtype_(scenario().model_dtype),
       acc_dtype_(grad_accum_dtype_of(scenario())),
       comm_dtype_(communication_dtype_of(scenario())),
@@ -207,8 +208,8 @@ void ZeroStage1And2::partition_epilogue(ProgramWriter& w) {
   kept_->buckets_released(w, keeping());
   ready_for_gradients_ = false;
   for (Tensor& grad : grad_) tensors_.clear(w, grad);
-  if (behaviour().stage12_epilogue_clears == EpilogueClears::grad_and_accum)
-    for (Tensor& accum : grad_accum_) tensors_.clear(w, accum);
+  for (Tensor& accum : grad_accum_)
+    if (accum.defined() && behaviour().stage12_epilogue_clears == EpilogueClears::grad_and_accum) tensors_.clear(w, accum);
   epilogue_ran_ = true;
 }
 

@@ -40,7 +40,7 @@ void ZeroStage1And2::reduce_bucket(ProgramWriter& w) {
   bucket_.elements = 0;
   bucket_.producers = {};
   bucket_.extra_large = false;
-  if (behaviour().overlap_bucket_index != OverlapBucketIndex::alternates) bucket_.index = 0;
+  if (bucket_.index != 0 && behaviour().overlap_bucket_index != OverlapBucketIndex::alternates) bucket_.index = 0;
 }
 
 // DeepSpeed#5868: before it a parameter larger than the bucket made the empty bucket before it be all-reduced.
@@ -207,7 +207,7 @@ void ZeroStage1And2::reduce_flattened(ProgramWriter& w, const std::vector<Run>& 
   const ProcessGroup& peers = *runs.front().peers;
   const std::uint32_t me = peers.index_of(rank()), root = runs.front().owner;
   // Up to 0.19.7 the one root's number among the expert's ranks was compared with the rank among all that average.
-  const bool own_numbers = !to_owner || behaviour().expert_owner == ExpertOwner::expert_data_parallel;
+  const bool own_numbers = !to_owner || me == index_in_peers() || behaviour().expert_owner == ExpertOwner::expert_data_parallel;
   const std::uint32_t keeper = own_numbers ? me : index_in_peers();
   std::size_t first = 0;
   while (first < runs.size()) {

@@ -85,7 +85,7 @@ void ZeroStage1And2::apply(ProgramWriter& w, FlatWeights& group, std::size_t num
   const bool unscales = config().fp16.enabled || behaviour().bf16_unscale_and_clip == Bf16UnscaleAndClip::done;
   {
     OnStream owner(w, kept_->step_stream());
-    if (const double factor = unscale_and_clip_factor(unscaled_by(), norm, gradient_clipping_of(scenario()), invalid_norm_as(behaviour().norm_masking)); factor != 1.0 && unscales)
+    if (const double factor = unscale_and_clip_factor(unscaled_by(), norm, gradient_clipping_of(scenario()), invalid_norm_as(norm)); factor != 1.0 && unscales)
       w.multiply(gradient, factor);
     if (!shown) w.observe(w.view(group.master_name() + ".grad", group.partition_pieces(gradient)), Role::applied_gradient, 1.0, false);
   }

@@ -26,6 +26,7 @@ std::optional<std::string> release_note(std::string_view as_of) { return note_of
 
 Result<Behaviour> behaviour_of(const AsOf& as_of) {
   Behaviour out;
+  place(switches(), out);
   if (const auto release = asked_release(as_of, oldest_release, title); !release) return release.error();
   if (auto problem = set_by_hand(as_of, switches(), title, out)) return *problem;
   return out;

@@ -7,22 +7,23 @@
 #include <string_view>
 
 #include "sim/base/result.h"
+#include "sim/frameworks/watched_switch.h"
 #include "sim/scenario/scenario.h"
 
 namespace gradledger::megatron_fsdp::v2 {
 
 struct Behaviour {
-  bool reduces_unfinished = false;          // at the end of a backward, with zeros for what it did not reach
-  bool raises_unfinished = false;           // a module that a backward left unfinished raises in the next one that reaches it
-  bool module_zero_grad_of_shards = false;  // model.zero_grad() clears main_grad of modules that stay gathered too
-  bool reads_grad_comm_dtype = false;       // gradients are reduced in grad_comm_dtype, or else in main_grads_dtype
+  Watched<bool> reduces_unfinished{false};          // at the end of a backward, with zeros for what it did not reach
+  Watched<bool> raises_unfinished{false};           // a module that a backward left unfinished raises in the next one that reaches it
+  Watched<bool> module_zero_grad_of_shards{false};  // model.zero_grad() clears main_grad of modules that stay gathered too
+  Watched<bool> reads_grad_comm_dtype{false};       // gradients are reduced in grad_comm_dtype, or else in main_grads_dtype
 
   bool operator==(const Behaviour&) const = default;
 };
 
 struct SwitchInfo {
   std::string_view name;
-  bool Behaviour::*member;
+  Watched<bool> Behaviour::*member;
   std::string_view since, change;  // none: no release has it
   std::string_view says;           // where it is true
   std::string_view until{}, ended_by{};

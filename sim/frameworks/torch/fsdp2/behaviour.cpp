@@ -38,8 +38,9 @@ Wrapper wrapper() {
 }
 
 template <class Enum>
-void take(Enum& field, const std::vector<std::uint8_t>& values, std::size_t row) {
+void take(Watched<Enum>& field, const std::vector<std::uint8_t>& values, std::size_t row) {
   field = static_cast<Enum>(values[row]);
+  field.place_at(row);
 }
 
 }  // namespace

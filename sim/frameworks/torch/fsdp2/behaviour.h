@@ -5,6 +5,7 @@
 
 #include "sim/base/result.h"
 #include "sim/frameworks/torch/history/wrapper_history.h"
+#include "sim/frameworks/watched_switch.h"
 
 namespace gradledger::torch::fully_shard {
 
@@ -17,12 +18,12 @@ enum class OneRankShard : std::uint8_t { reduced, copied };
 enum class AbortedModule : std::uint8_t { raises, gathered };
 
 struct Behaviour {
-  FinalReduction final_reduction = FinalReduction::of_unreduced_modules;
-  AllReducedMemory all_reduced_memory = AllReducedMemory::held;
-  DivideFactor divide_factor = DivideFactor::of_average_by_shards;
-  OffloadEvent offload_event = OffloadEvent::last_stream;
-  OneRankShard one_rank_shard = OneRankShard::copied;
-  AbortedModule aborted_module = AbortedModule::gathered;
+  Watched<FinalReduction> final_reduction{FinalReduction::of_unreduced_modules};
+  Watched<AllReducedMemory> all_reduced_memory{AllReducedMemory::held};
+  Watched<DivideFactor> divide_factor{DivideFactor::of_average_by_shards};
+  Watched<OffloadEvent> offload_event{OffloadEvent::last_stream};
+  Watched<OneRankShard> one_rank_shard{OneRankShard::copied};
+  Watched<AbortedModule> aborted_module{AbortedModule::gathered};
 };
 
 const WrapperHistory& history();

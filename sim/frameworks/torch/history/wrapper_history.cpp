@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/frameworks/torch/history/releases.h"
+#include "sim/frameworks/watched_switch.h"
 #include "sim/scenario/json_reader.h"
 #include "sim/scenario/spelling.h"
 
@@ -56,12 +57,17 @@ std::optional<InputError> WrapperHistory::problem(const AsOf& as_of) const {
 }
 
 std::optional<InputError> WrapperHistory::missing(const AsOf& as_of, std::string_view name, const std::string& where) const {
-  for (const Addition& a : wrapper_.additions)
-    if (a.name == name && line_of_release(as_of.base, "").value() < line_since(a.since))
+  for (const Addition& a : wrapper_.additions) {
+    if (a.name != name) continue;
+    SwitchRecorder::note(static_cast<SwitchPlace>(wrapper_.switches.size() + static_cast<std::size_t>(&a - wrapper_.additions.data())));
+    if (!has(a, as_of))
       return InputError{where, "is not in PyTorch " + as_of.base + ": " + std::string(wrapper_.title) + " has it from " + std::string(a.since) +
                                    " on; expected a later release in /engine/as_of, or the script without it"};
+  }
   return std::nullopt;
 }
+
+bool WrapperHistory::has(const Addition& addition, const AsOf& as_of) const { return line_of_release(as_of.base, "").value() >= line_since(addition.since); }
 
 WrapperHistory::Step WrapperHistory::step_of(std::string_view release) const {
   Step out;
@@ -99,6 +105,14 @@ std::optional<std::string> WrapperHistory::behaviour_of(const AsOf& as_of) const
   std::string out(wrapper_.framework);
   for (std::size_t s = 0; s < wrapper_.switches.size(); ++s)
     append(out, " ", std::string(wrapper_.switches[s].name) + "=" + std::string(wrapper_.switches[s].values[(*resolved)[s]].name));
+  return out;
+}
+
+std::optional<std::vector<std::uint8_t>> WrapperHistory::values_of(const AsOf& as_of) const {
+  const auto resolved = resolve(as_of);
+  if (!resolved) return std::nullopt;
+  std::vector<std::uint8_t> out = *resolved;
+  for (const Addition& a : wrapper_.additions) out.push_back(has(a, as_of));
   return out;
 }
 

@@ -52,6 +52,8 @@ class WrapperHistory final : public History {
   std::optional<bool> contains_all_of(std::string_view as_of, std::string_view other) const override;
   std::optional<std::string> switch_value(const AsOf& as_of, std::string_view name) const override;
   std::optional<std::string> behaviour_of(const AsOf& as_of) const override;
+  // Switches, then whether each addition is there.
+  std::optional<std::vector<std::uint8_t>> values_of(const AsOf& as_of) const override;
   std::span<const Repair> repairs() const override { return wrapper_.repair_table; }
   std::vector<SwitchRow> switch_rows(std::string_view as_of) const override;
   std::vector<ReleaseRow> release_rows() const override;
@@ -63,6 +65,7 @@ class WrapperHistory final : public History {
     bool empty() const { return adds.empty() && moves.empty(); }
   };
   Step step_of(std::string_view release) const;
+  bool has(const Addition& addition, const AsOf& as_of) const;
 
   Wrapper wrapper_;
 };

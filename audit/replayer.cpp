@@ -136,9 +136,10 @@ Answer Replayer::answer(const Variant& variant, bool quick) {
   return out;
 }
 
-// Its own timeline was made before: what that read of the framework is in the contract.
+// Its own timeline was made before; that it is made again is for what that reads of the framework.
 const ref::Verdict& Replayer::judge_quickly(const Scenario& scenario, const Timeline& timeline) {
   const SwitchRecorder recorder;
+  expects(make_timeline(scenario).ok(), "the scenario's own timeline");
   return judged_of(scenario, timeline, true, recorder)->verdict;
 }
 

@@ -1,6 +1,7 @@
 "use strict";
 
 const cellsMax = 60000; // of one step; more take a browser too long
+const columnsMax = 64; // beyond them ranks that are alike become one
 
 // What a pair of weights is, beside how it is called.
 function judgePair([observed, expected, observedText, expectedText, misplaced, open]) {
@@ -37,14 +38,40 @@ function columnsOf(ledger, rows, merge) {
     const last = out[out.length - 1];
     const follows = last && last.step === step && last.rank === rank && last.to + 1 === microBatch;
     if (merge && follows && rows.every((row) => row.all[k] === row.all[last.index])) last.to = microBatch;
-    else out.push({ step, rank, from: microBatch, to: microBatch, index: k });
+    else out.push({ step, rank, lastRank: rank, from: microBatch, to: microBatch, index: k });
+  }
+  return merge && out.length > columnsMax ? ranksTogether(out, rows) : out;
+}
+
+// Ranks that follow each other and have the same cells in every row.
+function ranksTogether(columns, rows) {
+  const ofRanks = [];
+  for (const column of columns) {
+    const last = ofRanks[ofRanks.length - 1];
+    if (last && last[0].step === column.step && last[0].rank === column.rank) last.push(column);
+    else ofRanks.push([column]);
+  }
+  const out = [];
+  let before = null;
+  for (const mine of ofRanks) {
+    const says = mine.map((c) => c.from + "-" + c.to + " " + rows.map((row) => row.all[c.index]).join()).join(";");
+    const follows = before && before.says === says && before.columns[0].step === mine[0].step && before.columns[0].lastRank + 1 === mine[0].rank;
+    if (follows) for (const column of before.columns) column.lastRank = mine[0].rank;
+    else {
+      before = { says, columns: mine };
+      out.push(...mine);
+    }
   }
   return out;
 }
 
+function ranksText(column) {
+  return column.lastRank > column.rank ? "ranks " + column.rank + "-" + column.lastRank : "rank " + column.rank;
+}
+
 function contributionText(column) {
   const batches = column.from === column.to ? "micro-batch " + column.from : "micro-batches " + column.from + "-" + column.to;
-  return batches + " of rank " + column.rank + ", step " + column.step;
+  return batches + " of " + ranksText(column) + ", step " + column.step;
 }
 
 function heatHead(columns, step) {
@@ -52,9 +79,9 @@ function heatHead(columns, step) {
   for (const column of columns) {
     const last = groups[groups.length - 1];
     if (last && last.rank === column.rank && last.step === column.step) ++last.count;
-    else groups.push({ rank: column.rank, step: column.step, count: 1 });
+    else groups.push({ rank: column.rank, lastRank: column.lastRank, step: column.step, count: 1 });
   }
-  const name = (group) => (group.step === step ? "" : "step " + group.step + ", ") + "from rank " + group.rank;
+  const name = (group) => (group.step === step ? "" : "step " + group.step + ", ") + "from " + ranksText(group);
   return el(
     "thead", {},
     el("tr", {}, el("th", { rowspan: 2, scope: "col" }, "rank, buffer, elements"), groups.map((group) => el("th", { colspan: group.count, scope: "colgroup" }, name(group)))),

@@ -104,6 +104,31 @@ class Pages(unittest.TestCase):
         self.assertIn("RACE", page.evaluate("document.querySelector('.bar').closest('section').querySelector('.detail').textContent"))
         self.quiet(page)
 
+    def test_a_model_of_true_size_has_one_row_for_ranks_that_hold_the_same(self):
+        path = self.write("true_size.html", "replay", *self.scenarios("true-size/llama-7b-7981-keeps-only-the-last"))
+        self.assertLess(path.stat().st_size, 1_000_000)
+        page = self.open(path)
+        rows = page.evaluate("[...document.querySelectorAll('.books tbody th')].map(e => e.textContent).join('|')")
+        self.assertIn("rank", rows)
+        self.assertLess(len(rows.split("|")), 17)
+        self.assertGreater(page.evaluate("document.querySelectorAll('.books td.wrong').length"), 0)
+        self.assertIn("The books stop balancing at event", page.evaluate("document.body.innerText"))
+        page.evaluate("document.querySelector('.books td.wrong').focus()")
+        self.assertIn("OUT OF BALANCE: single_partition_of_fp32_groups[0].grad", page.evaluate("document.querySelector('.books').closest('section').querySelector('.detail').textContent"))
+        self.quiet(page)
+
+    def test_ranks_of_a_large_world_share_a_column_until_the_tick_is_taken_away(self):
+        scenario = pathlib.Path(self.folder.name) / "wide.json"
+        engine = big["engine"] | {"config": big["engine"]["config"] | {"gradient_accumulation_steps": 1}}
+        scenario.write_text(json.dumps(big | {"name": "wide", "world_size": 80, "engine": engine, "script": [{"backward": {}}, {"step": {}}]}))
+        page = self.open(self.write("wide.html", "replay", str(scenario)))
+        head = "document.querySelector('.heat[role=grid] thead').textContent"
+        self.assertIn("from ranks 0-79", page.evaluate(head))
+        page.click("section input[type=checkbox]")
+        self.assertIn("from rank 79", page.evaluate(head))
+        self.assertNotIn("from ranks", page.evaluate(head))
+        self.quiet(page)
+
     def test_two_replays_stand_side_by_side(self):
         page = self.open(self.write("two.html", "replay", *self.scenarios("deepspeed-7981/offload-keeps-only-the-last-0.18.9", "deepspeed-7981/offload-keeps-all-0.19.0")))
         self.assertEqual(page.evaluate("document.querySelectorAll('[role=tab]').length"), 3)

@@ -42,7 +42,7 @@ void say_what_was_read(const Setup& setup, AuditReport& out) {
 }
 
 // One of each class; further ones are counted.
-void say_findings(const Setup& setup, Replayer& replayer, const Answer& answer, AuditReport& out) {
+void say_findings(const Setup& setup, Replayer& replayer, const Answer& answer, bool on_numbers, AuditReport& out) {
   std::vector<ref::Finding> findings = answer.verdict->findings;
   const Scenario& scenario = *answer.scenario;
   const auto timeline = make_timeline(scenario);
@@ -54,7 +54,7 @@ void say_findings(const Setup& setup, Replayer& replayer, const Answer& answer, 
     std::map<ref::FindingClass, std::size_t> at;
     for (const ref::Finding& f : findings)
       if (at.try_emplace(f.finding, first.size()).second) first.push_back(f);
-    search::find_known_defects(scenario, *timeline, first, judge);
+    search::find_known_defects(scenario, *timeline, first, judge, on_numbers ? search::Judge{} : judge);
     for (ref::Finding& f : findings) f.known = first[at.at(f.finding)].known;
   }
   std::map<ref::FindingClass, std::size_t> shown;
@@ -118,7 +118,7 @@ Audited audit(const Setup& setup, const verbs::Options& options, Sweep sweep) {
   report.releases = merged(package_of(*setup.framework), releases);
   if (answer.affected()) {
     report.meaning = meaning_of(answer.effects, *answer.scenario, *timeline, setup.optimizer_name);
-    say_findings(setup, replayer, answer, report);
+    say_findings(setup, replayer, answer, verbs::bytes_needed(*answer.scenario) <= options.memory_limit, report);
     date(releases, report);
     report.advice = advice_for(setup, replayer, releases);
   }

@@ -12,6 +12,7 @@ namespace {
 constexpr std::size_t parts_from = 16;  // buffers or collectives of a line that are told together
 constexpr std::size_t lines_max = 24;   // groups of ranks of an event
 constexpr std::size_t again_from_times = 4;
+constexpr std::size_t parts_apart_max = 10'000;  // of ranks that are alike in an event, each on a line of its own
 
 struct Part {
   std::string plain, shown;
@@ -122,7 +123,9 @@ std::vector<Line> merged(const std::vector<const EventLine*>& lines, const Style
   for (const EventLine* line : lines) {
     const std::vector<Part>& says = parts.of(*line->record);
     if (style.detail == Detail::all) {
-      for (const std::uint32_t rank : line->ranks) out.push_back({line->what, says, any_wrong(*line->record), {rank}});
+      if (line->ranks.size() * says.size() > parts_apart_max) out.push_back({line->what, says, any_wrong(*line->record), line->ranks});
+      else
+        for (const std::uint32_t rank : line->ranks) out.push_back({line->what, says, any_wrong(*line->record), {rank}});
       continue;
     }
     std::string key;

@@ -89,6 +89,19 @@ TEST(text_for_people, tells_the_buffers_of_a_whole_model_by_the_first_and_the_la
   EXPECT_NE(shown_as(of_a_model(4, 291, true), {.detail = Detail::all}).find("w289 (local, 1); w290 (local, 1);"), std::string::npos) << "-v names all";
 }
 
+TEST(text_for_people, has_each_rank_on_a_line_of_its_own_with_v_unless_that_is_a_book) {
+  Report report = of_a_model(1, 291, true);
+  const auto lines = [&](std::uint32_t ranks) {
+    report.events[0].ranks.resize(ranks);
+    for (std::uint32_t r = 0; r < ranks; ++r) report.events[0].ranks[r] = r;
+    return shown_as(report, {.detail = Detail::all});
+  };
+  EXPECT_EQ(count(lines(16), "       rank "), 16u);
+  const std::string many = lines(1024);
+  EXPECT_EQ(count(many, "       rank "), 0u);
+  EXPECT_NE(many.find("       ranks 0-1023  w0 (local, 1); w1 (local, 1); "), std::string::npos) << many.substr(0, 2000);
+}
+
 TEST(text_for_people, says_of_buffers_told_together_which_are_wrong) {
   Report report = of_a_model(1, 60, true);
   report.events[0].record = changed(report.events[0], [](auto& record) {

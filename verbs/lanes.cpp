@@ -17,7 +17,7 @@ namespace {
 using report::LaneOperation;
 using report::Lanes;
 
-// A page draws a hundredth of that at the most, and none of it needs their programs.
+// Of more operations a page draws no time line: their programs are not kept for one.
 constexpr std::uint64_t drawn_operations_max = 1u << 23;
 
 // Storage and order take no time, and are not shown unless they race; neither are snapshots, which the framework does not make.
@@ -173,7 +173,7 @@ void add_picture(const Loaded& loaded, const Options& options, report::Report& r
   Races races;
   try {
     if (picture == Picture::page && report.run.operations > drawn_operations_max) {
-      lanes.left_out = fmt::format("{} operations are more than a page draws; --chrome-trace writes all of them", report.run.operations);
+      lanes.left_out = fmt::format("{} operations are more than a page draws; --chrome-trace writes all of them, where they fit --memory-limit", report.run.operations);
       report.accounting = account(loaded, options, nullptr);
       return;
     }

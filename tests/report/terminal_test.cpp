@@ -158,6 +158,16 @@ TEST(text_for_people, joins_the_columns_of_ranks_in_a_large_world) {
   EXPECT_EQ(text.find("more groups of contributions"), std::string::npos) << text;
 }
 
+TEST(text_for_people, names_the_first_of_the_elements_where_a_rank_has_many_and_counts_the_others) {
+  Report report = many(1, 1);
+  report.ledger[0].row.elements.clear();
+  for (std::uint64_t i = 0; i < 20; ++i) report.ledger[0].row.elements.push_back({0, 10 * i, 10 * i + 5});
+  EXPECT_NE(shown("terminal", report).find("  0     w0[0:5], and 19 more ranges  1/2"), std::string::npos) << shown("terminal", report);
+  report.ledger[0].row.elements.resize(4);
+  EXPECT_NE(shown("terminal", report).find("  0     w0[0:5], w0[10:15], w0[20:25], w0[30:35]  1/2"), std::string::npos);
+  EXPECT_NE(shown_as(report, {.width = 90}).find("  0     w0[0:5], and 3 more ranges  1/2"), std::string::npos) << shown_as(report, {.width = 90});
+}
+
 TEST(text_for_people, names_the_elements_of_each_rank_where_there_are_few) {
   const std::string text = shown("terminal", many(2, 1));
   EXPECT_NE(text.find("  0     w0[0:4]   1/2"), std::string::npos) << text;

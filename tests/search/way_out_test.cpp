@@ -106,6 +106,27 @@ TEST(a_known_defect, is_not_looked_for_where_that_would_take_long) {
   EXPECT_FALSE(verdict.findings[0].known);
 }
 
+TEST(a_known_defect, of_a_large_run_is_looked_for_by_weights_if_these_show_the_finding_and_tensors_are_few) {
+  Scenario s = scenario_at("deepspeed-7981/offload-keeps-only-the-last-0.18.9.json");
+  s.parameters[0].numel = 1u << 20;
+  ref::Verdict verdict;
+  verdict.findings.resize(1);
+  verdict.findings[0].blame = ref::Blame{ref::Whose::framework, "", ""};
+  std::size_t runs = 0;
+  const search::Judge shows_nothing = [&](const Scenario&, const Timeline&) -> ref::Verdict {
+    ++runs;
+    return {};
+  };
+  search::find_known_defects(s, *make_timeline(s), verdict.findings, {}, shows_nothing);
+  EXPECT_EQ(runs, 1u) << "the scenario itself, and no repair that could seem to cure what is not shown";
+  EXPECT_TRUE(verdict.findings[0].too_large);
+  EXPECT_FALSE(verdict.findings[0].known);
+  s.parameters.assign(limits::compared_tensors_max, s.parameters[0]);
+  search::find_known_defects(s, *make_timeline(s), verdict.findings, {}, shows_nothing);
+  EXPECT_EQ(runs, 1u);
+  EXPECT_TRUE(verdict.findings[0].too_large);
+}
+
 TEST(a_known_defect, is_dated_by_the_releases_that_show_it) {
   const auto dates = [](const std::string& file) {
     const auto& findings = of_the_corpus().at(file);

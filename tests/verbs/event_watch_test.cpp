@@ -94,11 +94,12 @@ TEST(a_watch, goes_on_with_an_event_of_which_more_comes_behind_its_end) {
 
 TEST(a_watch, tells_of_rounds_that_nobody_ran_what_it_would_have_been_shown) {
   const TemporaryFolder folder;
-  for (const int stage : {1, 2, 3}) {
-    SCOPED_TRACE(stage);
+  // DeepSpeed 0.17.2 goes on counting what its bucket of stage 3 has sent.
+  for (const auto& [stage, as_of] : std::vector<std::pair<int, const char*>>{{1, "0.18.9"}, {2, "0.18.9"}, {3, "0.18.9"}, {3, "0.17.2"}}) {
+    SCOPED_TRACE(std::string(as_of) + ", stage " + std::to_string(stage));
     json document = {{"name", "s"}, {"world_size", 4}, {"parameters", {{{"name", "a"}, {"numel", 40}}, {{"name", "b"}, {"numel", 24}}}}, {"model_dtype", "bf16"}};
-    document["engine"] = {{"framework", "deepspeed"}, {"as_of", "0.18.9"}, {"optimizer", {{"type", "SGD"}, {"lr", 0.001}}}};
-    document["engine"]["config"] = {{"gradient_accumulation_steps", 16}, {"bf16", {{"enabled", true}}}, {"zero_optimization", {{"stage", stage}}}};
+    document["engine"] = {{"framework", "deepspeed"}, {"as_of", as_of}, {"optimizer", {{"type", "SGD"}, {"lr", 0.001}}}};
+    document["engine"]["config"] = {{"gradient_accumulation_steps", 16}, {"bf16", {{"enabled", true}}}, {"zero_optimization", {{"stage", stage}, {"reduce_bucket_size", 48}}}};
     document["script"] = {{{"repeat", {{"times", 32}, {"of", {{{"backward", json::object()}}, {{"step", json::object()}}}}}}}};
     const auto loaded = verbs::load(folder.write("s.json", document.dump()), {});
     ASSERT_TRUE(loaded.ok());

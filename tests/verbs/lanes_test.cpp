@@ -107,5 +107,30 @@ TEST(lanes, that_are_past_the_memory_limit_are_left_out_with_a_reason) {
   EXPECT_FALSE(report.accounting.has_value());
 }
 
+TEST(lanes, of_more_operations_than_a_page_draws_are_left_out_of_a_page_and_bytes_are_counted_all_the_same) {
+  const auto loaded = verbs::load(std::string(GRADLEDGER_SOURCE_DIR) + "/scenarios/" + races, {});
+  ASSERT_TRUE(loaded.ok());
+  report::Report report;
+  report.run.operations = 1u << 24;
+  verbs::add_picture(**loaded, {}, report, verbs::Picture::page);
+  EXPECT_NE(report.lanes->left_out.find("16777216 operations are more than a page draws"), std::string::npos);
+  EXPECT_TRUE(report.accounting.has_value());
+  verbs::add_picture(**loaded, {}, report, verbs::Picture::file);
+  EXPECT_EQ(report.lanes->left_out, "");
+}
+
+// 4 096 micro-batches: kept, their programs take more than half of what is allowed, which is their part.
+TEST(accounting, of_a_long_window_does_not_keep_the_programs_of_all_of_it) {
+  const TemporaryFolder folder;
+  const auto file = folder.write("long.json", R"({"name": "long", "world_size": 2, "parameters": [{"name": "w", "numel": 4}], "engine": {"framework": "deepspeed", "as_of": "head",
+    "config": {"zero_optimization": {"stage": 2}, "gradient_accumulation_steps": 4096}}, "script": [{"repeat": {"times": 4096, "of": [{"backward": {}}, {"step": {}}]}}]})");
+  const auto loaded = verbs::load(file, {});
+  ASSERT_TRUE(loaded.ok()) << loaded.error().text();
+  verbs::Options options;
+  options.memory_limit = 30u << 20;
+  EXPECT_NO_THROW(verbs::account(**loaded, options, nullptr));
+  EXPECT_THROW(verbs::account(**loaded, options, nullptr, [](std::span<const Rank>) {}), ProgramsTooLarge) << "who looks at the programs has them kept";
+}
+
 }  // namespace
 }  // namespace gradledger::testing

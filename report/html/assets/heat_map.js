@@ -147,7 +147,7 @@ function drawLedger(ledger) {
       const columns = columnsOf(ledger, alike, state.merge);
       const fit = Math.max(1, Math.floor(cellsMax / Math.max(1, columns.length)));
       tables.push(el("div", { class: "scroll" }, heatTable(ledger, alike.slice(0, fit), columns, step, detail)));
-      if (alike.length > fit) tables.push(el("p", {}, alike.length - fit + " more rows are not drawn; --json has them all."));
+      if (alike.length > fit) tables.push(el("p", {}, alike.length - fit + " more rows are not drawn; --json --ledger has them."));
     }
     if (left.length === 0) tables.push(el("p", {}, "No row of this step is wrong."));
     place.replaceChildren(...tables);

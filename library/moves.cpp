@@ -85,12 +85,6 @@ bool Stand::take_zero_grad(const Rules& rules) {
 
 namespace {
 
-ScriptItem item_of(ScriptKind kind) {
-  ScriptItem out;
-  out.kind = kind;
-  return out;
-}
-
 ScriptItem item_of(Move move) {
   switch (move) {
     case Move::backward:

@@ -19,9 +19,9 @@ using nlohmann::json;
 constexpr int schema_version = 1;
 
 // Reads one entry; the first thing that is wrong is kept.
-class Entry {
+class EntryReader {
  public:
-  Entry(const json& entry, std::string pointer) : entry_(entry), pointer_(std::move(pointer)) {}
+  EntryReader(const json& entry, std::string pointer) : entry_(entry), pointer_(std::move(pointer)) {}
 
   std::string text(const char* key) {
     if (!entry_.is_object()) fail("", "is no object; expected one with scenario, class, reason and expires");
@@ -49,7 +49,7 @@ class Entry {
 };
 
 Result<AcceptedFinding> read_entry(const json& in, const std::string& pointer, const std::string& today) {
-  Entry entry(in, pointer);
+  EntryReader entry(in, pointer);
   AcceptedFinding out;
   out.scenario = entry.text("scenario");
   out.finding = entry.text("class");

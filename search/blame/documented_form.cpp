@@ -12,12 +12,6 @@
 namespace gradledger::search {
 namespace {
 
-ScriptItem item_of(ScriptKind kind) {
-  ScriptItem out;
-  out.kind = kind;
-  return out;
-}
-
 class Writer {
  public:
   Writer(const Scenario& scenario, const Timeline& timeline, const std::vector<Misuse>& misuses, Form form)

@@ -9,12 +9,6 @@
 namespace gradledger::search {
 namespace {
 
-ScriptItem item_of(ScriptKind kind) {
-  ScriptItem item;
-  item.kind = kind;
-  return item;
-}
-
 ScriptItem boundary(bool value) {
   ScriptItem item = item_of(ScriptKind::set_boundary);
   item.boundary = value;

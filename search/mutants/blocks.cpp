@@ -113,6 +113,8 @@ Which on_stream(Stream stream, Which which) {
   return [=](const Tape& tape, const Op& op) { return op.stream == stream && which(tape, op); };
 }
 
+Which waits_on(Stream stream) { return on_stream(stream, of_kind({OpKind::wait})); }
+
 Which named(std::string_view start, Which which) {
   return [=](const Tape& tape, const Op& op) { return which(tape, op) && tape.buffer(op.target).name.starts_with(start); };
 }

@@ -51,6 +51,7 @@ Which reads(BufferPurpose purpose, std::initializer_list<OpKind> kinds);
 Which from_to(BufferPurpose source, BufferPurpose target, std::initializer_list<OpKind> kinds);
 Which from_space(MemorySpace source, MemorySpace target, std::initializer_list<OpKind> kinds);
 Which on_stream(Stream stream, Which which);
+Which waits_on(Stream stream);
 Which named(std::string_view start, Which which);  // of those, that write a buffer whose name begins so
 Which either(Which one, Which other);
 Which that(Which one, Which other);  // both hold

@@ -73,8 +73,6 @@ bool scales_gradients(const Tape& tape, const Op& op) {
   return purpose == BufferPurpose::buckets || purpose == BufferPurpose::gradients || purpose == BufferPurpose::accumulators || purpose == BufferPurpose::master_gradients;
 }
 
-Which waits_on(Stream stream) { return on_stream(stream, of_kind({wait})); }
-
 // ---- what becomes of them -------------------------------------------------------------------------------------------------------------
 
 void not_averaged(CollectiveCall& call, const Moment&) {

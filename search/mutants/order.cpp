@@ -9,8 +9,6 @@ namespace {
 using enum ref::FindingClass;
 using enum OpKind;
 
-Which waits_on(Stream stream) { return on_stream(stream, of_kind({wait})); }
-
 void contiguous_overlap(Scenario& s) {
   overlapping(s);
   tuning_of(s).fill_flat_buckets(s);

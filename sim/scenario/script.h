@@ -90,4 +90,10 @@ struct ScriptItem {
   bool operator==(const ScriptItem&) const = default;
 };
 
+inline ScriptItem item_of(ScriptKind kind) {
+  ScriptItem item;
+  item.kind = kind;
+  return item;
+}
+
 }  // namespace gradledger

@@ -152,12 +152,6 @@ Ran ran(const Scenario& s, const MegatronConfig& config) {
   return out;
 }
 
-ScriptItem item_of(ScriptKind kind) {
-  ScriptItem out;
-  out.kind = kind;
-  return out;
-}
-
 // As in Megatron-Core: start_param_sync() asserts that no gather is on its way.
 TEST(megatron_gathers, that_nobody_waited_for_are_not_dispatched_again) {
   Scenario s = two_layers();

@@ -24,13 +24,6 @@ Scenario with_muon(std::uint32_t number, Dtype dtype) {
   return s;
 }
 
-ScriptItem overflow(std::uint32_t rank, std::uint32_t micro_batch) {
-  ScriptItem item = event(ScriptKind::overflow);
-  item.ranks = {rank};
-  item.micro_batch = micro_batch;
-  return item;
-}
-
 // Changes the momentum of rank 1 behind the second step.
 ref::Verdict judge_momentum(const Scenario& s, double factor) {
   return judge_tampered(s, [factor](const Snapshot& x) {

@@ -9,15 +9,6 @@ namespace {
 
 using Set = std::set<std::string>;
 
-// Stage 1 in bf16 on 2 ranks, 4 micro-batches, 2 windows: right, until somebody lies.
-Scenario honest(Dtype dtype = Dtype::bfloat16, std::uint32_t world = 2) {
-  Scenario s = base_scenario(world, {30, 21, 13}, dtype);
-  deepspeed_config(s).zero.stage = 1;
-  deepspeed_config(s).gradient_accumulation_steps = 4;
-  s.script = {repeat(2, managed(4))};
-  return s;
-}
-
 // What is an average already is summed over all ranks again, which takes bits that a single reduction does not.
 TEST(oracle, finds_nothing_where_a_window_is_reduced_several_times) {
   for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16})

@@ -22,13 +22,6 @@ Scenario fp16_scenario(std::uint32_t stage, std::uint32_t windows = 3) {
   return s;
 }
 
-ScriptItem overflow(std::uint32_t rank, std::uint32_t micro_batch) {
-  ScriptItem item = event(ScriptKind::overflow);
-  item.ranks = {rank};
-  item.micro_batch = micro_batch;
-  return item;
-}
-
 // The scale after each of the steps; 'o' is an overflow, '.' none.
 std::vector<double> scales(const Scenario& s, const std::string& steps) {
   ref::LossScaleModel model(make_timeline(s)->contract.loss_scale);

@@ -64,15 +64,6 @@ ref::Verdict judge_weights(const Scenario& scenario, TamperWeights tamper, bool 
   return out;
 }
 
-// Stage 1, 4 micro-batches, 2 windows: right, until somebody lies.
-Scenario honest(std::uint32_t world = 2) {
-  Scenario s = base_scenario(world, {30, 21, 13}, Dtype::bfloat16);
-  deepspeed_config(s).zero.stage = 1;
-  deepspeed_config(s).gradient_accumulation_steps = 4;
-  s.script = {repeat(2, managed(4))};
-  return s;
-}
-
 std::uint32_t step_of(const Scenario& s, std::uint32_t event) { return make_timeline(s)->events[event].step; }
 
 // Changes what rank 0 applies in step 1.
@@ -188,7 +179,7 @@ TEST(weights_that_are_shown, are_misplaced_where_they_are_of_other_elements) {
 
 // Contributions of one element and of several others, in stretches that overlap: each is in the ledger, whichever stretch comes first.
 TEST(weights_that_are_shown, are_misplaced_whatever_their_stretches_have_in_common) {
-  const Scenario s = honest(4);
+  const Scenario s = honest(Dtype::bfloat16, 4);
   std::vector<std::uint32_t> backwards;
   const Timeline timeline = make_timeline(s).value();
   for (std::uint32_t b = 0; b < timeline.backwards.size(); ++b)

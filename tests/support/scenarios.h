@@ -13,11 +13,7 @@
 
 namespace gradledger::testing {
 
-inline ScriptItem event(ScriptKind kind) {
-  ScriptItem item;
-  item.kind = kind;
-  return item;
-}
+inline ScriptItem event(ScriptKind kind) { return item_of(kind); }
 
 inline ScriptItem backward(std::uint32_t micro_batches = 1) {
   ScriptItem item = event(ScriptKind::backward);
@@ -40,6 +36,13 @@ inline ScriptItem set_of(const std::string& parameter, double factor, bool local
 }
 
 inline ScriptItem step() { return event(ScriptKind::step); }
+
+inline ScriptItem overflow(std::uint32_t rank, std::uint32_t micro_batch) {
+  ScriptItem item = event(ScriptKind::overflow);
+  item.ranks = {rank};
+  item.micro_batch = micro_batch;
+  return item;
+}
 
 inline ScriptItem repeat(std::uint32_t times, std::vector<ScriptItem> items) {
   ScriptItem item = event(ScriptKind::repeat);
@@ -69,6 +72,15 @@ inline Scenario base_scenario(std::uint32_t world, const std::vector<std::uint32
   deepspeed_config(s).bf16.enabled = dtype == Dtype::bfloat16;
   deepspeed_config(s).fp16.enabled = dtype == Dtype::float16;
   deepspeed_config(s).gradient_clipping = 0.0;
+  return s;
+}
+
+// Stage 1 on 2 ranks, 4 micro-batches, 2 windows: right, until somebody lies.
+inline Scenario honest(Dtype dtype = Dtype::bfloat16, std::uint32_t world = 2) {
+  Scenario s = base_scenario(world, {30, 21, 13}, dtype);
+  deepspeed_config(s).zero.stage = 1;
+  deepspeed_config(s).gradient_accumulation_steps = 4;
+  s.script = {repeat(2, managed(4))};
   return s;
 }
 

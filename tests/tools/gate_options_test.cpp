@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // A loop that is right, or one of which a class is expected that it does not show.
-std::string loop(const std::string& name, const std::string& expected = "") {
+std::string deepspeed_loop(const std::string& name, const std::string& expected = "") {
   json out =
       json_of(R"({"world_size": 2, "parameters": [{"name": "w", "numel": 64}], "engine": {"framework": "deepspeed", "config": {}}, "script": [{"backward": {}}, {"step": {}}]})");
   out["name"] = name;
@@ -47,9 +47,9 @@ Outcome gate(const fs::path& path, std::vector<std::string> more = {}) {
 
 TEST(a_gate_over_a_folder, says_what_it_left_out_and_does_not_pass) {
   const TemporaryFolder folder, elsewhere;
-  folder.write("a.json", loop("a"));
-  folder.write("b.JSON", loop("b"));
-  elsewhere.write("c.json", loop("c"));
+  folder.write("a.json", deepspeed_loop("a"));
+  folder.write("b.JSON", deepspeed_loop("b"));
+  elsewhere.write("c.json", deepspeed_loop("c"));
   fs::create_symlink("nowhere", folder.path() / "dangling.json");
   fs::create_directory_symlink(elsewhere.path(), folder.path() / "linked");
   fs::create_symlink(elsewhere.path() / "c.json", folder.path() / "c.json");
@@ -73,7 +73,7 @@ TEST(a_gate_over_a_folder, says_what_it_left_out_and_does_not_pass) {
 TEST(a_gate_over_a_folder, of_which_a_part_cannot_be_read_judges_the_rest_and_does_not_pass) {
   if (geteuid() == 0 && !fs::exists("/usr/bin/setpriv")) GTEST_SKIP() << "nothing is unreadable to this user";
   const TemporaryFolder folder;
-  folder.write("a.json", loop("a"));
+  folder.write("a.json", deepspeed_loop("a"));
   fs::create_directory(folder.path() / "closed");
   fs::permissions(folder.path(), fs::perms(0755));
   fs::permissions(folder.path() / "closed", fs::perms::none);
@@ -87,9 +87,9 @@ TEST(a_gate_over_a_folder, of_which_a_part_cannot_be_read_judges_the_rest_and_do
 
 TEST(an_expression, chooses_scenarios_by_file_and_by_name) {
   const TemporaryFolder folder;
-  folder.write("zero1-plain.json", loop("first"));
-  folder.write("zero2-plain.json", loop("second"));
-  folder.write("zero2-offload.json", loop("Third"));
+  folder.write("zero1-plain.json", deepspeed_loop("first"));
+  folder.write("zero2-plain.json", deepspeed_loop("second"));
+  folder.write("zero2-offload.json", deepspeed_loop("Third"));
   const auto chosen = [&](const char* expression) { return names_in(gate(folder.path(), {"--json", "-k", expression})); };
   EXPECT_EQ(chosen("zero2"), (std::set<std::string>{"second", "Third"}));
   EXPECT_EQ(chosen("third"), (std::set<std::string>{"Third"})) << "capitals do not matter";
@@ -104,9 +104,9 @@ TEST(an_expression, chooses_scenarios_by_file_and_by_name) {
 
 TEST(a_gate, ends_at_the_first_failure_where_it_is_asked_to) {
   const TemporaryFolder folder;
-  folder.write("a.json", loop("a"));
-  folder.write("b.json", loop("b", "wrong-scale"));
-  folder.write("c.json", loop("c"));
+  folder.write("a.json", deepspeed_loop("a"));
+  folder.write("b.json", deepspeed_loop("b", "wrong-scale"));
+  folder.write("c.json", deepspeed_loop("c"));
   const Outcome outcome = gate(folder.path(), {"-x"});
   EXPECT_EQ(outcome.code, tool::findings);
   EXPECT_TRUE(outcome.out.ends_with("ended by -x\n1 passed, 1 failed, 1 not run\n")) << outcome.out;
@@ -117,7 +117,7 @@ TEST(shards, of_a_gate_run_everything_once) {
   const TemporaryFolder folder;
   std::set<std::string> all;
   for (const char* name : {"a", "b", "c", "d", "e", "f", "g"}) {
-    folder.write(std::string(name) + ".json", loop(name));
+    folder.write(std::string(name) + ".json", deepspeed_loop(name));
     all.insert(name);
   }
   std::set<std::string> seen;
@@ -141,7 +141,7 @@ TEST(shards, of_a_gate_run_everything_once) {
 
 TEST(shards, see_that_a_name_is_there_twice_in_another_one) {
   const TemporaryFolder folder;
-  for (const char* name : {"a", "b", "c", "d"}) folder.write(std::string(name) + ".json", loop("the same") + std::string(static_cast<std::size_t>(name[0] - 'a'), '\n'));
+  for (const char* name : {"a", "b", "c", "d"}) folder.write(std::string(name) + ".json", deepspeed_loop("the same") + std::string(static_cast<std::size_t>(name[0] - 'a'), '\n'));
   std::size_t failed = 0;
   for (const char* shard : {"0/2", "1/2"}) failed += testing::summary_of(gate(folder.path(), {"--json", "--shard", shard}))["counts"]["failed"].get<std::size_t>();
   EXPECT_EQ(failed, 3u) << "all but the first";
@@ -160,19 +160,19 @@ TEST(threads, change_not_a_byte_of_a_gate) {
 
 TEST(what_failed_last, is_run_again_until_it_passes) {
   const TemporaryFolder folder;
-  folder.write("a.json", loop("a"));
-  folder.write("b.json", loop("b", "wrong-scale"));
-  folder.write("c.json", loop("c", "wrong-scale"));
+  folder.write("a.json", deepspeed_loop("a"));
+  folder.write("b.json", deepspeed_loop("b", "wrong-scale"));
+  folder.write("c.json", deepspeed_loop("c", "wrong-scale"));
   const auto again = [&] { return shell("gradledger gate . --last-failed --json", folder.path()); };
   const auto first = again();
   EXPECT_EQ(first.code, tool::findings) << first.err;
   EXPECT_EQ(names_in(first).size(), 3u) << "nothing is known yet";
   EXPECT_TRUE(fs::exists(folder.path() / ".gradledger/last-failed"));
   EXPECT_EQ(names_in(again()), (std::set<std::string>{"b", "c"}));
-  folder.write("b.json", loop("b"));
+  folder.write("b.json", deepspeed_loop("b"));
   EXPECT_EQ(names_in(again()), (std::set<std::string>{"b", "c"}));
   EXPECT_EQ(names_in(again()), (std::set<std::string>{"c"}));
-  folder.write("c.json", loop("c"));
+  folder.write("c.json", deepspeed_loop("c"));
   EXPECT_EQ(again().code, tool::clean);
   EXPECT_EQ(names_in(again()).size(), 3u) << "none failed, so all are run";
   const std::string other = "gradledger gate . --last-failed --state '" + (folder.path() / "mine").string() + "'";
@@ -185,7 +185,7 @@ TEST(what_failed_last, is_run_again_until_it_passes) {
 
 TEST(durations, are_told_beside_the_report) {
   const TemporaryFolder folder;
-  for (const char* name : {"a", "b", "c"}) folder.write(std::string(name) + ".json", loop(name));
+  for (const char* name : {"a", "b", "c"}) folder.write(std::string(name) + ".json", deepspeed_loop(name));
   const Outcome plain = gate(folder.path()), outcome = gate(folder.path(), {"--durations", "2"});
   EXPECT_EQ(outcome.out, plain.out);
   ASSERT_EQ(lines_of(outcome.err).size(), 2u) << outcome.err;
@@ -197,7 +197,7 @@ TEST(a_time_budget, that_is_over_does_not_pass_and_says_what_is_left) {
   const TemporaryFolder folder, beside;
   constexpr int scenarios = 12, numel = testing::sanitized ? 8'000 : 60'000;
   for (int i = 0; i < scenarios; ++i) {
-    json large = json_of(loop(fmt::format("large-{}", i)));
+    json large = json_of(deepspeed_loop(fmt::format("large-{}", i)));
     large["world_size"] = 8;
     large["parameters"][0]["numel"] = numel;
     large["script"] = json_of(R"([{"backward": {"micro_batches": 4}}, {"step": {}}])");
@@ -240,7 +240,7 @@ TEST(a_baseline, fails_what_is_new_and_tells_what_vanished) {
   const TemporaryFolder folder, beside;
   folder.write("a.json", leak("a").dump());
   folder.write("b.json", leak("b").dump());
-  folder.write("c.json", loop("c"));
+  folder.write("c.json", deepspeed_loop("c"));
   const std::string file = beside.write(
       "baseline.json", baseline_of({accepted("a", "boundary-leak", "2027-01-31"), accepted("c", "wrong-scale", "2027-01-31"), accepted("d", "wrong-scale", "2027-01-31")}).dump());
   const Outcome outcome = gate(folder.path(), {"--baseline", file, "--today", "2026-11-23"});
@@ -252,7 +252,7 @@ TEST(a_baseline, fails_what_is_new_and_tells_what_vanished) {
 
 TEST(a_baseline, that_is_not_right_is_refused_with_its_place) {
   const TemporaryFolder folder;
-  folder.write("a.json", loop("a"));
+  folder.write("a.json", deepspeed_loop("a"));
   const auto refused = [&](const std::string& text, const std::string& part) {
     const TemporaryFolder beside;
     expect_complaint(gate(folder.path(), {"--baseline", beside.write("b", text)}), tool::bad_input, part);

@@ -9,7 +9,7 @@
 namespace gradledger::testing {
 namespace {
 
-const std::string scenarios = (testing::source_folder / "scenarios").string(), racing = scenarios + "/streams/stage-3-side-stream-before-7898.json";
+const std::string corpus = (testing::source_folder / "scenarios").string(), racing_scenario = corpus + "/streams/stage-3-side-stream-before-7898.json";
 
 class the_records : public ::testing::Test {
  protected:
@@ -43,11 +43,11 @@ class the_records : public ::testing::Test {
 };
 
 TEST_F(the_records, of_runs_fit_their_schemas) {
-  of({"replay", leaking_scenario, clean_scenario, racing, scenarios + "/loops/107-loss-of-the-trainer-sums.json", scenarios + "/zoo/8-cleared-by-every-backward.json"});
+  of({"replay", leaking_scenario, clean_scenario, racing_scenario, corpus + "/loops/107-loss-of-the-trainer-sums.json", corpus + "/zoo/8-cleared-by-every-backward.json"});
   of({"replay", "--accounting", leaking_scenario});
-  of({"gate", scenarios + "/deepspeed-7981", scenarios + "/values"});
+  of({"gate", corpus + "/deepspeed-7981", corpus + "/values"});
   of({"gate", "--mutants", "--mutant", "micro-batch-lost"});
-  of({"coverage", scenarios + "/deepspeed-7985"});
+  of({"coverage", corpus + "/deepspeed-7985"});
   of({"audit", (testing::source_folder / "tests/audit/files/zero2_offload.json").string(), "--deepspeed", "0.18.6", "--ranks", "2", "--sweep", "stages"});
   const std::string trace = folder_.path() / "trace.jsonl";
   of({"record", leaking_scenario, "-o", trace});
@@ -61,9 +61,9 @@ TEST_F(the_records, of_searches_and_tables_fit_their_schemas) {
   of({"fuzz", "--findings", findings, "--as-of", "0.18.9", "--engine", "zero2-offload", "--cases", "8"});
   of({"fuzz", "--findings", findings, "--cases", "4"});
   of({"fuzz", "--findings", findings, "--differ", "0.18.9,0.19.6", "--engine", "zero2-offload", "--cases", "8"});
-  of({"fuzz", "--catalogue", racing, "--cases", "1"});
+  of({"fuzz", "--catalogue", racing_scenario, "--cases", "1"});
   of({"explore", "--engine", "zero1", "--length", "3", "--any-script"});
-  of({"explore", "--streams", racing});
+  of({"explore", "--streams", racing_scenario});
   for (const char* what : {"frameworks", "engines", "events", "behaviours", "changes", "releases", "findings", "rules", "buffers", "entries", "models", "schemas", "exit-codes"})
     of({"list", what});
   of({"explain", "boundary-leak"});

@@ -5,7 +5,7 @@
 namespace gradledger::testing {
 namespace {
 
-json loop(const std::string& name, const std::string& script, std::uint32_t steps = 4) {
+json loop_of_steps(const std::string& name, const std::string& script, std::uint32_t steps = 4) {
   return {{"name", name},
           {"world_size", 2},
           {"parameters", {{{"name", "w"}, {"numel", 64}}}},
@@ -19,21 +19,21 @@ struct Vacuous {
 };
 
 std::vector<Vacuous> vacuous() {
-  json unused = loop("unused", R"([{"backward": {}}, {"step": {}}])", 1);
+  json unused = loop_of_steps("unused", R"([{"backward": {}}, {"step": {}}])", 1);
   unused["parameters"][0]["used_by"] = "micro_batch > 99";
   unused["engine"]["config"]["zero_optimization"]["stage"] = 0;  // at stages 1 and 2 such a backward raises
-  json marked = loop("marked", R"([{"backward": {}}, {"step": {}}])");
+  json marked = loop_of_steps("marked", R"([{"backward": {}}, {"step": {}}])");
   marked["contract"] = {{"window", "marked"}};
   return {
       {marked, "1 step() call, none marked: write \"update\": true in each step where the loop means to update"},
-      {loop("counted", R"([{"backward": {"micro_batches": 4}}, {"step": {}}])"),
+      {loop_of_steps("counted", R"([{"backward": {"micro_batches": 4}}, {"step": {}}])"),
        "1 step() call, none at a boundary: gradient_accumulation_steps is 4 and every 4th call updates; write a step after each backward, or set the boundary"},
-      {loop("boundary-false", R"([{"set_boundary": false}, {"backward": {"micro_batches": 4}}, {"step": {}}, {"step": {}}])"),
+      {loop_of_steps("boundary-false", R"([{"set_boundary": false}, {"backward": {"micro_batches": 4}}, {"step": {}}, {"step": {}}])"),
        "2 step() calls, none at a boundary: the boundary was set to false; set it to true before the last backward of a window"},
-      {loop("no-step", R"([{"backward": {"micro_batches": 4}}])"), "no step(): no window is closed; write a step after the last backward of a window"},
-      {loop("no-backward", R"([{"step": {}}])"), "no backward: there is no gradient to apply"},
+      {loop_of_steps("no-step", R"([{"backward": {"micro_batches": 4}}])"), "no step(): no window is closed; write a step after the last backward of a window"},
+      {loop_of_steps("no-backward", R"([{"step": {}}])"), "no backward: there is no gradient to apply"},
       {unused, "no micro-batch of a window that a step closes has a gradient: none uses a parameter, or a zero_grad drops them all"},
-      {loop("backward-behind", R"([{"set_boundary": false}, {"step": {}}, {"backward": {}}, {"set_boundary": true}])"),
+      {loop_of_steps("backward-behind", R"([{"set_boundary": false}, {"step": {}}, {"backward": {}}, {"set_boundary": true}])"),
        "1 step() call, none at a boundary: gradient_accumulation_steps is 4 and every 4th call updates; write a step after each backward, or set the boundary"},
   };
 }
@@ -70,7 +70,7 @@ TEST(a_run_in_which_nothing_was_judged, is_clean_where_the_scenario_allows_it) {
 TEST(a_report, says_whether_gradients_are_left_open_and_marks_the_steps_that_do_not_update) {
   const TemporaryFolder folder;
   const std::string script = R"([{"repeat": {"times": 4, "of": [{"backward": {}}, {"step": {}}]}}, {"backward": {}}, {"step": {}}])";
-  const std::string file = folder.write("a.json", loop("open", script).dump());
+  const std::string file = folder.write("a.json", loop_of_steps("open", script).dump());
   const Outcome text = run({"replay", file});
   EXPECT_EQ(text.code, tool::clean) << text.out;
   for (const char* marked : {"step (call 1 of 4)", "step (call 2 of 4)", "step (call 3 of 4)"}) EXPECT_NE(text.out.find(marked), std::string::npos) << marked;
@@ -78,7 +78,7 @@ TEST(a_report, says_whether_gradients_are_left_open_and_marks_the_steps_that_do_
   EXPECT_NE(text.out.find("open: the script ends with gradients that no step has applied"), std::string::npos);
   EXPECT_NE(text.out.find(", 1 of 1 windows that a step closes"), std::string::npos) << text.out;
   EXPECT_TRUE(testing::record_of(run({"replay", "--json", file}))["open"]);
-  const std::string closed = folder.write("b.json", loop("closed", R"([{"repeat": {"times": 4, "of": [{"backward": {}}, {"step": {}}]}}])").dump());
+  const std::string closed = folder.write("b.json", loop_of_steps("closed", R"([{"repeat": {"times": 4, "of": [{"backward": {}}, {"step": {}}]}}])").dump());
   EXPECT_FALSE(testing::record_of(run({"replay", "--json", closed}))["open"]);
 }
 

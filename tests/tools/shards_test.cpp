@@ -57,7 +57,7 @@ json merge_record_of(const Outcome& outcome) {
   return {};
 }
 
-std::string loop(const std::string& name, const std::string& expected = "") {
+std::string small_loop(const std::string& name, const std::string& expected = "") {
   return R"({"name": ")" + name + R"(", "world_size": 2, "parameters": [{"name": "w", "numel": 4}], "engine": {"framework": "ddp", "config": {}},
   "script": [{"backward": {}}, {"step": {}}])" +
          (expected.empty() ? "" : R"(, "expect": {"findings": [{"class": ")" + expected + R"("}]})") + "}";
@@ -66,10 +66,10 @@ std::string loop(const std::string& name, const std::string& expected = "") {
 // A corpus of a few loops, of which one fails.
 void write_corpus(const TemporaryFolder& folder) {
   fs::create_directories(folder.path() / "corpus/more");
-  for (const char* name : {"corpus/a", "corpus/b", "corpus/more/c", "corpus/more/d", "corpus/e"}) folder.write(std::string(name) + ".json", loop(name));
-  folder.write("corpus/f.json", loop("f", "wrong-scale"));
+  for (const char* name : {"corpus/a", "corpus/b", "corpus/more/c", "corpus/more/d", "corpus/e"}) folder.write(std::string(name) + ".json", small_loop(name));
+  folder.write("corpus/f.json", small_loop("f", "wrong-scale"));
   folder.write("corpus/half.json", "{\"name\": \"half\",");
-  folder.write("corpus/LEFT.JSON", loop("left"));
+  folder.write("corpus/LEFT.JSON", small_loop("left"));
 }
 
 const std::vector<std::string> campaign{"fuzz", "--as-of", "0.18.9", "--any-script", "--cases", "48"};
@@ -286,7 +286,7 @@ TEST(a_shard, says_which_it_is_and_who_says_so) {
 
 TEST(a_process_without_work, is_clean_and_a_run_without_any_is_not) {
   const TemporaryFolder folder;
-  folder.write("a.json", loop("a"));
+  folder.write("a.json", small_loop("a"));
   for (const Outcome& one : ranks(3, {"gate", "a.json"}, folder.path())) EXPECT_EQ(one.code, tool::clean) << one.out << one.err;
   EXPECT_EQ(merged(reports(3), folder.path()).code, tool::clean);
   for (const Outcome& one : ranks(2, {"gate", "a.json", "-k", "nothing"}, folder.path())) EXPECT_EQ(one.code, tool::clean) << one.out << one.err;
@@ -307,7 +307,7 @@ TEST(records, are_written_as_they_come_beside_the_text) {
   EXPECT_LT(text_of(folder.path() / "out.jsonl").size(), printed.out.size()) << "a report of before is replaced";
   expect_complaint(shell("gradledger gate corpus -k a --records corpus/a.json", folder.path()), tool::bad_input,
                    "--records: corpus/a.json is there and is no report; expected another file");
-  EXPECT_EQ(text_of(folder.path() / "corpus/a.json"), loop("corpus/a"));
+  EXPECT_EQ(text_of(folder.path() / "corpus/a.json"), small_loop("corpus/a"));
   expect_complaint(shell("gradledger gate corpus -k a --records none/out.jsonl", folder.path()), tool::bad_input, "--records: none/out.jsonl cannot be written");
 }
 

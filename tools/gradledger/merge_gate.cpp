@@ -67,17 +67,17 @@ MergedGateRow row_from(const RecordLine& line, const ShardReport& shard) {
   return out;
 }
 
-struct Row {
+struct RowOfShard {
   MergedGateRow row;
   const ShardReport* of;
 };
 
-std::vector<Row> rows_of(const ShardReports& reports) {
-  std::vector<Row> out;
+std::vector<RowOfShard> rows_of(const ShardReports& reports) {
+  std::vector<RowOfShard> out;
   for (const auto& [number, shard] : reports.shards)
     for (const RecordLine& line : shard.records)
       if (line.value["record"] == "gate") out.push_back({row_from(line, shard), &shard});
-  std::stable_sort(out.begin(), out.end(), [](const Row& a, const Row& b) { return std::filesystem::path(a.row.row.file) < std::filesystem::path(b.row.row.file); });
+  std::stable_sort(out.begin(), out.end(), [](const RowOfShard& a, const RowOfShard& b) { return std::filesystem::path(a.row.row.file) < std::filesystem::path(b.row.row.file); });
   return out;
 }
 
@@ -118,7 +118,7 @@ std::uint64_t alike(const ShardReports& reports, const std::string& count) {
 }  // namespace
 
 std::optional<InputError> merge_gate(const ShardReports& reports, const Output& out) {
-  std::vector<Row> rows = rows_of(reports);
+  std::vector<RowOfShard> rows = rows_of(reports);
   for (std::size_t i = 1; i < rows.size(); ++i)
     if (rows[i].row.row.file == rows[i - 1].row.row.file)
       return InputError{rows[i].of->file,
@@ -130,7 +130,7 @@ std::optional<InputError> merge_gate(const ShardReports& reports, const Output& 
     return InputError{"REPORT", "the shards held nothing; expected some scenarios, for a gate over nothing does not pass"};
   report::GateReport gate;
   gate.files = reports.sum("scenarios");
-  for (Row& row : rows) {
+  for (RowOfShard& row : rows) {
     out.print(row.row);
     gate.files += !row.of->summary.has_value();  // of a shard that died: what it had held
     gate.rows.push_back(std::move(row.row.row));

@@ -177,7 +177,7 @@ class Reduction {
 
 bool ring_has(const GroupRequest& call) { return float_of(call.dtype) && (call.op == GroupOperator::sum || (call.op == GroupOperator::avg && call.dtype != GroupDtype::fp64)); }
 
-CollectiveKind kind_of(GroupCall call) {
+CollectiveKind reduction_kind(GroupCall call) {
   return call == GroupCall::reduce ? CollectiveKind::reduce : call == GroupCall::reduce_scatter ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce;
 }
 
@@ -203,7 +203,7 @@ std::vector<Bytes> run_reduction(std::span<const GroupRequest* const> members) {
       if (call.kind != GroupCall::reduce || i == root) out[i].resize(bytes);
       buffers[i] = {reinterpret_cast<const std::byte*>(members[i]->data.data()), reinterpret_cast<std::byte*>(out[i].data())};
     }
-    run_collective(kind_of(call.kind), call.op == GroupOperator::avg ? ReduceOp::avg : ReduceOp::sum, *float_of(call.dtype), static_cast<std::uint32_t>(call.numel), root,
+    run_collective(reduction_kind(call.kind), call.op == GroupOperator::avg ? ReduceOp::avg : ReduceOp::sum, *float_of(call.dtype), static_cast<std::uint32_t>(call.numel), root,
                    CollectiveArithmetic::nccl_ring, buffers);
     return out;
   }

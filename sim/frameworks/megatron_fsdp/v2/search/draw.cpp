@@ -8,7 +8,7 @@ namespace {
 
 constexpr Feature mixed_precision = own_feature(0), units = own_feature(1), mesh = own_feature(2), loss_weights = own_feature(3), left_out = own_feature(4);
 
-constexpr FeatureInfo all[] = {
+constexpr FeatureInfo all_features[] = {
     {Feature::many_parameters, "many parameters"},
     {Feature::frozen, "frozen parameters"},
     {Feature::sixteen_bits, "16 bits"},
@@ -52,7 +52,7 @@ class Window {
 
 }  // namespace
 
-std::span<const FeatureInfo> features() { return all; }
+std::span<const FeatureInfo> features() { return all_features; }
 
 void draw_engine(std::span<const Variant* const> among, Draws& draws, const Swarm& swarm, Scenario& out) {
   if (swarm.often(Feature::sixteen_bits, draws)) out.model_dtype = Dtype::bfloat16;

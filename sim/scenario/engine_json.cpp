@@ -65,10 +65,10 @@ ordered_json param_groups_to_json(const std::vector<OptimizerGroup>& groups, con
   return out;
 }
 
-// Those with samples of their own: no batch counts the stages of a pipeline, or the ranks that share a sequence. Experts lie on ranks that
+// Those with samples of their own: no batch counts the stages of a pipeline, or the ranks that share a sequence or a layer. Experts lie on ranks that
 // are counted. 0 where the sizes do not divide the world, which the check of the layout reports.
-std::uint32_t data_parallel_ranks(const EngineConfig& engine, std::uint32_t world_size) {
-  const std::uint64_t sharing = std::uint64_t{engine.pipeline_stages} * engine.sequence_parallel_size;
+std::uint32_t data_parallel_ranks(const EngineConfig& engine, std::uint32_t tensor_parallel, std::uint32_t world_size) {
+  const std::uint64_t sharing = std::uint64_t{engine.pipeline_stages} * engine.sequence_parallel_size * tensor_parallel;
   return world_size % sharing == 0 ? static_cast<std::uint32_t>(world_size / sharing) : 0;
 }
 
@@ -104,13 +104,15 @@ void config_alone(const json& engine, ConfigReaders readers, ErrorList& errors) 
   if (framework) config_from_json(*framework, engine, 0, unused, errors);
 }
 
-EngineConfig engine_from_json(const json& engine, std::uint32_t world_size, const std::vector<Parameter>& parameters, ConfigReaders readers, ErrorList& errors) {
+EngineConfig engine_from_json(const json& engine, std::uint32_t world_size, const std::optional<RankLayout>& layout, const std::vector<Parameter>& parameters,
+                              ConfigReaders readers, ErrorList& errors) {
+  const auto laid = [&](const char* dimension) { return layout ? layout->size(dimension) : 1u; };
   EngineConfig out;
   out.framework = engine["framework"];
   if (engine.contains("as_of")) out.as_of = as_of_from_json(engine["as_of"]);
-  out.expert_parallel_size = engine.value("expert_parallel_size", 1u);
+  out.expert_parallel_size = engine.value("expert_parallel_size", laid("ep"));
   out.sequence_parallel_size = engine.value("sequence_parallel_size", 1u);
-  out.pipeline_stages = engine.value("pipeline_stages", 1u);
+  out.pipeline_stages = engine.value("pipeline_stages", laid("pp"));
   const ConfigReader* framework = readers.named(out.framework);
   if (!framework) {
     std::string known;
@@ -118,7 +120,7 @@ EngineConfig engine_from_json(const json& engine, std::uint32_t world_size, cons
     errors.add({"/engine/framework", "is " + engine["framework"].dump() + "; expected one of " + known + suggestion(out.framework, readers.ids())});
     return out;
   }
-  const bool config = config_from_json(*framework, engine, data_parallel_ranks(out, world_size), out.config, errors);
+  const bool config = config_from_json(*framework, engine, data_parallel_ranks(out, laid("tp"), world_size), out.config, errors);
   const bool in_config = engine["config"].contains("optimizer") && knows_optimizers(engine), beside = engine.contains("optimizer");
   if (in_config && beside) {
     errors.add(InputError{"/engine/optimizer", "is given, and so is /engine/config/optimizer; expected one of the two"});

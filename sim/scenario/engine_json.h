@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -11,9 +12,10 @@
 
 namespace gradledger {
 
-// Precondition: `engine` passed the schema. What is returned has what is right: framework, release and sizes always. Errors carry pointers below
-// /engine.
-EngineConfig engine_from_json(const nlohmann::json& engine, std::uint32_t world_size, const std::vector<Parameter>& parameters, ConfigReaders readers, ErrorList& errors);
+// Precondition: `engine` passed the schema. What is returned has what is right: framework, release and sizes always. Sizes that it does not state are those of the
+// layout, if any. Errors carry pointers below /engine.
+EngineConfig engine_from_json(const nlohmann::json& engine, std::uint32_t world_size, const std::optional<RankLayout>& layout, const std::vector<Parameter>& parameters,
+                              ConfigReaders readers, ErrorList& errors);
 
 // What is wrong with its configuration, as far as that can be said where something else of it, or of the world, is wrong too.
 void config_alone(const nlohmann::json& engine, ConfigReaders readers, ErrorList& errors);

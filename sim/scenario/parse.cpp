@@ -128,9 +128,7 @@ class Reader {
   }
 
   void read_engine() {
-    out_.engine = engine_from_json(document_["engine"], out_.world_size, out_.parameters, readers_, errors_);
-    if (out_.layout && !document_["engine"].contains("pipeline_stages")) out_.engine.pipeline_stages = out_.layout->size("pp");
-    if (out_.layout && !document_["engine"].contains("expert_parallel_size")) out_.engine.expert_parallel_size = out_.layout->size("ep");
+    out_.engine = engine_from_json(document_["engine"], out_.world_size, out_.layout, out_.parameters, readers_, errors_);
     const Problem problem = layout_problem(out_);
     tell(problem);
     if (problem || !readers_.named(out_.engine.framework)) wrong_.insert("layout");

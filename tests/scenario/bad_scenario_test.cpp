@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "sim/base/limits.h"
-#include "sim/frameworks/deepspeed/settings.h"
 #include "tests/scenario/documents.h"
 
 namespace gradledger {
@@ -207,47 +206,6 @@ TEST(bad_set_gradients, that_a_window_multiplies_too_far_are_refused) {
   json document = twice("1/64", "16/1");
   document["script"].insert(document["script"].begin() + 4, json{{"set_gradient", {{"parameter", "w"}, {"times", 2}}}});
   expect_refused(document, "/script/4/set_gradient/times", "inexact");  // 1/2 altogether, but 32 for the second backward
-}
-
-TEST(bad_config, with_batch_sizes_that_do_not_fit_is_refused) {
-  const auto with = [](const json& sizes) {
-    json document = small_document();
-    document["engine"]["config"].erase("gradient_accumulation_steps");
-    document["engine"]["config"].update(sizes);
-    return document;
-  };
-  const std::string where = "/engine/config/train_batch_size";
-  expect_refused(with({{"train_batch_size", 13}, {"train_micro_batch_size_per_gpu", 3}, {"gradient_accumulation_steps", 2}}), where,
-                 "is 13; expected 12 = train_micro_batch_size_per_gpu x gradient_accumulation_steps x data-parallel ranks");
-  expect_refused(with({{"train_batch_size", 13}, {"train_micro_batch_size_per_gpu", 3}}), where, "expected a multiple of 6 = train_micro_batch_size_per_gpu x data-parallel ranks");
-  expect_refused(with({{"train_batch_size", 13}, {"gradient_accumulation_steps", 3}}), where, "expected a multiple of 6 = gradient_accumulation_steps x data-parallel ranks");
-  expect_refused(with({{"train_batch_size", 13}}), where, "expected a multiple of 2 = gradient_accumulation_steps x data-parallel ranks");
-  expect_refused(with({{"train_batch_size", 1u << 20}, {"train_micro_batch_size_per_gpu", 1}}), where, "expected at most 65536 accumulation steps of 2");
-  expect_refused(with({{"train_batch_size", 2}, {"train_micro_batch_size_per_gpu", 1ull << 40}, {"gradient_accumulation_steps", 65536}}), where, "expected 144115188075855872 = ");
-  const auto settled = testing::read(with({{"train_batch_size", 48}, {"train_micro_batch_size_per_gpu", 3}}));
-  ASSERT_TRUE(settled) << settled.error().text();
-  EXPECT_EQ(deepspeed_config(*settled).gradient_accumulation_steps, 8u);
-}
-
-// What the pipeline's stages and the ranks of a sequence share is one micro-batch; experts lie on ranks that have one each.
-TEST(config, counts_data_parallel_ranks_in_a_batch) {
-  const auto steps = [](const char* degree, std::uint32_t size) {
-    json document = small_document();
-    document["world_size"] = 4;
-    document["parameters"] = {{{"name", "a"}, {"numel", 8}}, {{"name", "b"}, {"numel", 8}}};
-    if (std::string(degree) == "pipeline_stages") document["parameters"][1]["pipeline_stage"] = size - 1;
-    document["engine"][degree] = size;
-    document["engine"]["config"].erase("gradient_accumulation_steps");
-    document["engine"]["config"].update({{"train_batch_size", 16}, {"train_micro_batch_size_per_gpu", 2}});
-    const auto scenario = testing::read(document);
-    return scenario ? std::to_string(deepspeed_config(*scenario).gradient_accumulation_steps) : scenario.error().text();
-  };
-  EXPECT_EQ(steps("pipeline_stages", 1), "2");
-  EXPECT_EQ(steps("pipeline_stages", 2), "4");
-  EXPECT_EQ(steps("sequence_parallel_size", 2), "4");
-  EXPECT_EQ(steps("sequence_parallel_size", 4), "8");
-  EXPECT_EQ(steps("expert_parallel_size", 2), "2");
-  EXPECT_EQ(steps("sequence_parallel_size", 3), "/engine/sequence_parallel_size: is 3, which does not divide the ranks of a pipeline stage, 4; expected a divisor of it");
 }
 
 TEST(bad_config, with_pytorchs_adam_for_sgd_is_refused) {

@@ -71,7 +71,7 @@ AlikeInRound::Known AlikeInRound::known_of(const Thing& thing, DueTracker& track
     compared = pieces;
     contents_of(pieces, contents);
     const std::span<const std::byte> bytes = std::as_bytes(std::span(contents));
-    if (std::equal(bytes.begin(), bytes.end(), buffer.bytes.begin(), buffer.bytes.end())) out.remembered = number;
+    if (equal_bytes(bytes, buffer.bytes)) out.remembered = number;
   }
   out.lone = out.lone || (!buffer.bytes.empty() && out.remembered == nothing);
   return out;

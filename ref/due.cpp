@@ -81,7 +81,7 @@ bool DueTracker::changes(Buffer& buffer, std::span<const std::span<const std::by
   bool same = true;
   std::size_t at = 0;
   for (const std::span<const std::byte> stretch : contents) {
-    same = same && at + stretch.size() <= buffer.bytes.size() && std::equal(stretch.begin(), stretch.end(), buffer.bytes.begin() + static_cast<std::ptrdiff_t>(at));
+    same = same && at + stretch.size() <= buffer.bytes.size() && equal_bytes(stretch, std::span(buffer.bytes).subspan(at, stretch.size()));
     at += stretch.size();
   }
   if (same && at == buffer.bytes.size()) return false;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <span>
@@ -46,6 +47,11 @@ struct Shown {
   std::span<const ElementRange> elements;                // in its order
   std::span<const std::span<const std::byte>> contents;  // bytes that are equal where what is held is
 };
+
+// std::equal looks at one std::byte at a time.
+inline bool equal_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
+}
 
 // Follows the snapshots of one pass. Precondition: it sees every snapshot of a rank and the end of each of its events, in order.
 class DueTracker {

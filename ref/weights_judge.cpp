@@ -204,13 +204,11 @@ bool WeightsJudge::takes_part(std::uint32_t held, std::uint32_t due) const {
 
 void WeightsJudge::weights(const WeightObservation& o) {
   elements_.clear();
-  pieces_.clear();
   std::uint32_t shown_piece = 0;
   for (const WeightPiece& piece : o.pieces) {
-    pieces_.push_back(taken(piece, o.scale));
-    const ElementRange& next = pieces_.back().elements;
-    if (!elements_.empty() && shown_piece == piece.piece) elements_.back().end = next.end;
-    else elements_.push_back(next);
+    const std::uint64_t end = piece.parameter_offset + piece.numel;
+    if (!elements_.empty() && shown_piece == piece.piece) elements_.back().end = end;
+    else elements_.push_back({piece.parameter, piece.parameter_offset, end});
     shown_piece = piece.piece;
   }
   contents_of(o.pieces, contents_);
@@ -218,6 +216,8 @@ void WeightsJudge::weights(const WeightObservation& o) {
   const Shown shown{o.rank, o.event, o.at_end, o.buffer, o.role, elements_, {&bytes, 1}};
   const auto due = book_.open(shown);
   if (!due) return;
+  pieces_.clear();
+  for (const WeightPiece& piece : o.pieces) pieces_.push_back(taken(piece, o.scale));
   // Of what steps did not apply the books name what is wrong, and a list of all of it would be as long as the run.
   if (judged_ && o.role == Role::applied_gradient) judged_->push_back({{o.event, o.at_end, o.rank, std::string(o.buffer)}, o.role, book_.window(shown), due->after, elements_});
   judge(o, *due, book_.window(shown));

@@ -254,14 +254,23 @@ std::span<const WeightPiece> SymbolicMemory::show(std::uint32_t rank, const View
       out.numel = s.end - s.begin;
       out.held = s.form == LinearForms::poison ? WeightPiece::Held::unwritten : s.form == LinearForms::untold ? WeightPiece::Held::untold : WeightPiece::Held::weights;
       if (out.held != WeightPiece::Held::weights) continue;
-      const FormId form = forms_.on_rank(s.form, rank);
-      out.form = form;
+      const Said& said = said_by(rank, s.form);
+      out.form = said.form;
       out.shift = s.origin == no_origin ? 0 : s.origin - due;
-      out.terms = forms_.terms(form);
-      out.constant = forms_.constant(form);
+      out.terms = said.terms;
+      out.constant = said.constant;
     }
   }
   return pieces_;
+}
+
+// A rank's buffers hold few forms, many times over.
+const SymbolicMemory::Said& SymbolicMemory::said_by(std::uint32_t rank, FormId form) {
+  if (said_.size() <= form) said_.resize(form + 1);
+  Said& said = said_[form];
+  if (said.rank == rank) return said;
+  const FormId on_rank = forms_.on_rank(form, rank);
+  return said = {rank, on_rank, forms_.constant(on_rank), forms_.terms(on_rank)};
 }
 
 }  // namespace gradledger

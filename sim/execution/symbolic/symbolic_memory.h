@@ -68,6 +68,14 @@ class SymbolicMemory {
   static std::optional<Rational> quotient_of(double factor);
   Stretch sum_of(const Stretch& a, const Stretch& b);
   Stretch told(Stretch s) const;
+  // A form as its rank says it, with its terms.
+  struct Said {
+    std::uint32_t rank = no_index;
+    FormId form = LinearForms::poison;
+    double constant = 0;
+    std::span<const WeightTerm> terms;
+  };
+  const Said& said_by(std::uint32_t rank, FormId form);
 
   // The way in which all inputs are kept, where each is the whole of its buffer and all are of the same rows; else nothing.
   std::shared_ptr<const Rows> common_rows(std::span<const SymbolicParticipant> participants);
@@ -91,6 +99,7 @@ class SymbolicMemory {
   Stretches read_, other_, result_, one_;
   std::vector<Stretches> inputs_;
   std::vector<WeightPiece> pieces_;
+  std::vector<Said> said_;  // by form, as the rank said it that was asked last
 };
 
 }  // namespace gradledger

@@ -72,6 +72,14 @@ std::uint32_t data_parallel_ranks(const EngineConfig& engine, std::uint32_t tens
   return world_size % sharing == 0 ? static_cast<std::uint32_t>(world_size / sharing) : 0;
 }
 
+// DeepSpeed asks an mpu for the ranks with samples of their own. AutoTP cuts the model without one, and its ranks are counted like any others.
+bool cuts_the_model(const json& config) {
+  const auto part = config.find("tensor_parallel");
+  if (part == config.end() || !part->is_object()) return false;
+  const auto size = part->find("autotp_size");
+  return size != part->end() && size->is_number_unsigned() && *size > 1;
+}
+
 // The schema's definition of a framework's configuration, where it has one.
 std::string part_of(const json& engine) { return engine["framework"].get<std::string>() + "_config"; }
 
@@ -120,7 +128,7 @@ EngineConfig engine_from_json(const json& engine, std::uint32_t world_size, cons
     errors.add({"/engine/framework", "is " + engine["framework"].dump() + "; expected one of " + known + suggestion(out.framework, readers.ids())});
     return out;
   }
-  const bool config = config_from_json(*framework, engine, data_parallel_ranks(out, laid("tp"), world_size), out.config, errors);
+  const bool config = config_from_json(*framework, engine, data_parallel_ranks(out, cuts_the_model(engine["config"]) ? 1 : laid("tp"), world_size), out.config, errors);
   const bool in_config = engine["config"].contains("optimizer") && knows_optimizers(engine), beside = engine.contains("optimizer");
   if (in_config && beside) {
     errors.add(InputError{"/engine/optimizer", "is given, and so is /engine/config/optimizer; expected one of the two"});

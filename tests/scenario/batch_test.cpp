@@ -38,7 +38,7 @@ TEST(config, counts_data_parallel_ranks_of_a_layout_in_a_batch) {
     document["world_size"] = 4;
     document["parameters"] = {{{"name", "a"}, {"numel", 8}}, {{"name", "b"}, {"numel", 8}}};
     if (std::string(dimension) == "pp") document["parameters"][1]["pipeline_stage"] = 1;
-    document["layout"][dimension] = 2;
+    if (*dimension != 0) document["layout"][dimension] = 2;
     document["engine"]["config"].erase("gradient_accumulation_steps");
     document["engine"]["config"].update({{"train_batch_size", 16}, {"train_micro_batch_size_per_gpu", 2}});
     document["engine"]["config"].update(more);
@@ -48,6 +48,8 @@ TEST(config, counts_data_parallel_ranks_of_a_layout_in_a_batch) {
   EXPECT_EQ(steps("tp", json::object()), "4");
   EXPECT_EQ(steps("tp", {{"tensor_parallel", {{"autotp_size", 0}}}}), "4");
   EXPECT_EQ(steps("tp", {{"tensor_parallel", {{"autotp_size", 2}}}}), "2");
+  EXPECT_EQ(steps("", {{"tensor_parallel", {{"autotp_size", 2}}}, {"train_batch_size", 8}}),
+            R"(/engine/config/tensor_parallel/autotp_size: is 2, and tp of /layout is 1; expected "layout": {"tp": 2})");
   EXPECT_EQ(steps("pp", json::object()), "4");
   EXPECT_EQ(steps("ep", json::object()), "2");
 }

@@ -97,10 +97,8 @@ class DeepSpeed final : public Framework {
   std::string_view title() const override { return "DeepSpeed"; }
   bool lays_out_ranks() const override { return true; }
 
-  // DeepSpeedConfig counts the ranks of an mpu's data-parallel group. AutoTP has no mpu, and every rank is counted.
   Result<FrameworkConfig> config_from_json(const json& config, std::uint32_t data_parallel_ranks, const std::string& where) const override {
-    const std::uint32_t cut = config.contains("tensor_parallel") ? config["tensor_parallel"].value("autotp_size", 1u) : 1;
-    auto read = parse_deepspeed_config(config, data_parallel_ranks * std::max(cut, 1u), where);
+    auto read = parse_deepspeed_config(config, data_parallel_ranks, where);
     if (!read) return read.error();
     return FrameworkConfig(std::move(read).value());
   }

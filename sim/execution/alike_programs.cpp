@@ -28,8 +28,8 @@ bool does_the_same(const Op& a, const Op& b) {
 
 }  // namespace
 
-void AlikePrograms::begin(std::uint32_t r) {
-  for (std::size_t i = leaders_.size(); i-- > 0 && leaders_.size() - i <= leaders_tried;)
+void AlikePrograms::begin(std::uint32_t r, bool by_itself) {
+  for (std::size_t i = by_itself ? 0 : leaders_.size(); i-- > 0 && leaders_.size() - i <= leaders_tried;)
     if (joins(r, leaders_[i])) return;
   OfRank& rank = of_rank_[r];
   rank.leader = r;
@@ -56,11 +56,41 @@ bool AlikePrograms::joins(std::uint32_t r, std::uint32_t leader) {
   return true;
 }
 
-void AlikePrograms::wrote(std::uint32_t r) {
+void AlikePrograms::wrote(std::uint32_t r, bool kept) {
   if (follows(r)) return catch_up(r, false);
-  const bool kept = !of_rank_[r].followers.empty() || may_be_joined(r);
+  kept = kept || !of_rank_[r].followers.empty() || may_be_joined(r);
   if (!may_be_joined(r)) forget(r);
   record(r, kept);
+}
+
+void AlikePrograms::stand_as(std::uint32_t r, std::uint32_t other) {
+  const OfRank& like = of_rank_[other];
+  OfRank &rank = of_rank_[r], &of = of_rank_[like.leader];
+  rank.leader = like.leader;
+  rank.compared = like.compared;
+  const bool of_leader = like.leader == other;
+  rank.next = of_leader ? of.log_begin + of.log.size() : like.next;
+  rank.extents = of_leader ? std::vector<StreamCheck::Extents>{} : like.extents;
+  rank.differences = like.differences;
+  rank.slices = like.slices;
+  rank.place = of.followers.size();
+  of.followers.push_back(r);
+}
+
+void AlikePrograms::stand_by_itself(std::uint32_t r) {
+  OfRank& rank = of_rank_[r];
+  const std::uint32_t from = rank.leader;
+  drop(r);
+  rank.leader = r;
+  rank.check = std::make_unique<StreamCheck>(r, *of_rank_[from].check, of_rank_[from].check->mark(), std::vector<StreamCheck::Extents>{});
+  rank.extents.clear();
+}
+
+// Precondition: it stands as a leader does that has what it wrote last.
+void AlikePrograms::back_by_one(std::uint32_t r) {
+  OfRank& rank = of_rank_[r];
+  --rank.next;
+  rank.compared = of_rank_[rank.leader].log.back().begin;
 }
 
 void AlikePrograms::catch_up(bool ended) {

@@ -21,12 +21,19 @@ namespace gradledger {
 
 class AlikePrograms {
  public:
-  explicit AlikePrograms(const std::vector<Rank>& ranks) : ranks_(ranks), of_rank_(ranks.size()) {}
+  explicit AlikePrograms(const std::vector<Rank>& ranks) : ranks_(ranks), of_rank_(ranks.size()) {
+    for (std::uint32_t r = 0; r < ranks.size(); ++r) of_rank_[r].leader = r;
+  }
 
-  // The rank has a program, of which nothing ran. Precondition: ranks begin in order.
-  void begin(std::uint32_t rank);
-  // Its engine has written more.
-  void wrote(std::uint32_t rank);
+  // The rank has a program, of which nothing ran. by_itself: it follows nobody. Precondition: ranks begin in order.
+  void begin(std::uint32_t rank, bool by_itself = false);
+  // Its engine has written more. kept: others may come to stand as it does.
+  void wrote(std::uint32_t rank, bool kept = false);
+  // A rank that did not begin has done all that the other one did, or all but what that one wrote last.
+  void stand_as(std::uint32_t rank, std::uint32_t other);
+  void back_by_one(std::uint32_t rank);
+  // It follows nobody from now on. Precondition: it stands as one does that leads.
+  void stand_by_itself(std::uint32_t rank);
   // Compares what can be compared. ended: nobody writes any more, and whoever is ahead of the rank that it follows goes on by itself.
   void catch_up(bool ended);
 

@@ -5,7 +5,7 @@
 
 #include "sim/base/hash.h"
 #include "sim/execution/alike_programs.h"
-#include "sim/execution/checkpoint.h"
+#include "sim/execution/emission.h"
 #include "sim/execution/enabled.h"
 #include "sim/execution/happens_before.h"
 #include "sim/execution/host_autograd.h"
@@ -22,39 +22,63 @@
 
 namespace gradledger {
 
+namespace {
+
+// Their engines look for what ran.
+bool restores(const Timeline& timeline) {
+  return std::any_of(timeline.events.begin(), timeline.events.end(), [](const Event& e) { return e.is<events::Restore>(); });
+}
+
+// Whether ranks that do the same may be run once: where they hold forms, which say whose contributions they are, and nobody looks at each rank's program. A
+// planted overflow is one rank's.
+bool may_be_classes(const Timeline& timeline, const RunOptions& options, const TraceSink& sink) {
+  return options.weights && options.once && options.check_streams && timeline.planted.empty() && !restores(timeline) && dynamic_cast<const NeedsNoRepeatedMemory*>(&sink);
+}
+
+}  // namespace
+
 // One run: the scheduler over ranks and streams, and the snapshots.
 class HostExecutor::Run {
  public:
-  Run(HostExecutor& executor, const GradientSource& source, const RunOptions& options, TraceSink& sink, bool replays)
+  Run(HostExecutor& executor, RankClasses& classes, const GradientSource& source, const RunOptions& options, TraceSink& sink, bool replays)
       : executor_(executor),
         ranks_(executor.ranks_),
+        classes_(classes),
         options_(options),
         recorder_(sink),
         sink_(recorder_),
         devices_(options.dry ? nullptr : executor.devices_),
-        weights_(options.weights ? std::make_unique<SymbolicMemory>(executor.scenario_, executor.timeline_) : nullptr),
+        weights_(options.weights ? std::make_unique<SymbolicMemory>(executor.scenario_, executor.timeline_, &classes) : nullptr),
         operations_(source, recorder_, options.dry || options.weights, options.wide, devices_),
         reader_(ranks_, operations_, devices_, weights_.get(), recorder_),
-        rendezvous_(ranks_, process_groups(executor.scenario_), executor.arithmetic_),
+        rendezvous_(ranks_, classes, process_groups(executor.scenario_), executor.arithmetic_),
         reductions_(ranks_, rendezvous_, recorder_),
         policy_(options.schedule),
         runnable_(executor.ranks_.size()),
+        emission_(executor.scenario_, executor.timeline_, ranks_, classes, runnable_, options,
+                  [&executor, linear = options.linear](std::uint32_t r) { return executor.make_engine_of(r, linear); }),
         replays_(replays),
-        lets_go_(options.once && std::none_of(executor.timeline_.events.begin(), executor.timeline_.events.end(), [](const Event& e) { return e.is<events::Restore>(); })),
         in_order_(options.schedule.policy == Schedule::Policy::in_order) {
     operations_.divide_by(executor.division_);
-    if (lets_go_ && options.check_streams) alike_.emplace(ranks_);
-    if (!weights_ || !lets_go_ || !dynamic_cast<const NeedsNoRepeatedMemory*>(&sink)) return;
-    auto rounds = rounds_of(executor.scenario_, executor.timeline_, SteadyRounds::rounds_min);
-    if (!rounds.empty()) rounds_.emplace(ranks_, *weights_, recorder_, std::move(rounds), alike_ ? &*alike_ : nullptr);
+    const bool lets_go = options.once && !restores(executor.timeline_);
+    if (lets_go) emission_.let_go();
+    if (lets_go && options.check_streams) alike_.emplace(ranks_);
+    AlikePrograms* const alike = alike_ ? &*alike_ : nullptr;
+    if (weights_ && lets_go && dynamic_cast<const NeedsNoRepeatedMemory*>(&sink)) {
+      auto rounds = rounds_of(executor.scenario_, executor.timeline_, SteadyRounds::rounds_min);
+      if (!rounds.empty()) rounds_.emplace(ranks_, classes, *weights_, recorder_, std::move(rounds), alike);
+    }
+    emission_.followed_by({alike, rounds_ ? &*rounds_ : nullptr, weights_.get()});
+    emission_.limit(executor.program_bytes_max_);
   }
 
   RunSummary go() {
     for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
+      if (!classes_.leads(r)) continue;
       runnable_.insert(static_cast<std::uint16_t>(r));
       bytes_held_ += ranks_[r].memory.bytes_held();
       if (weights_) weights_->prepare(r, ranks_[r].program);
-      if (alike_) alike_->begin(r);
+      if (alike_) alike_->begin(r, !classes_.members(r).empty());
     }
     do {
       while (!runnable_.empty() && !mismatched_) {
@@ -68,6 +92,7 @@ class HostExecutor::Run {
     const bool ended = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.finished; });
     if (!ended && !mismatched_) sink_.deadlock(rendezvous_.deadlock());
     summary_.completed = ended && std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.errors.empty(); });
+    for (std::uint32_t r = 0; r < ranks_.size(); ++r) summary_.ranks_run += classes_.leads(r);
     summary_.trace_hash = hash_.value();
     summary_.replay_diverged = policy_.replay_diverged();
     summary_.decisions = policy_.take_decisions();
@@ -84,13 +109,20 @@ class HostExecutor::Run {
     if (!rounds_ || rounds_->barrier() == never) return false;
     const auto at_rest = [&](const Rank& rank) { return rank.next_event == rounds_->barrier() && ran_dry(rank) && rank.errors.empty() && !waits_for_value(rank); };
     if (alike_) alike_->catch_up(false);
-    const bool quiet = rendezvous_.idle() && std::all_of(ranks_.begin(), ranks_.end(), at_rest) && !(alike_ && alike_->has_races());
+    const bool quiet = rendezvous_.idle() && all_leaders(at_rest) && !(alike_ && alike_->has_races());
     const std::uint64_t in_round = summary_.operations - operations_at_barrier_, passed = rounds_->arrive(quiet, bytes_held_);
     hash_.add(passed);
     summary_.operations += passed * in_round;
     operations_at_barrier_ = summary_.operations;
     for (std::uint32_t r = 0; r < ranks_.size(); ++r)
-      if (!ranks_[r].finished) runnable_.insert(static_cast<std::uint16_t>(r));
+      if (classes_.leads(r) && !ranks_[r].finished) runnable_.insert(static_cast<std::uint16_t>(r));
+    return true;
+  }
+
+  template <class Is>
+  bool all_leaders(Is&& is) const {
+    for (std::uint32_t r = 0; r < ranks_.size(); ++r)
+      if (classes_.leads(r) && !is(ranks_[r])) return false;
     return true;
   }
 
@@ -103,7 +135,7 @@ class HostExecutor::Run {
     Rank& rank = ranks_[r];
     while (!mismatched_) {
       // The host goes ahead of the device until something makes it wait.
-      while (rank.head[0] == no_index && !rank.emitted_all && !waits_for_value(rank) && rank.next_event < barrier()) emit_next_event(r);
+      while (rank.head[0] == no_index && !rank.emitted_all && !waits_for_value(rank) && rank.next_event < barrier()) emission_.next_event(r);
       std::array<std::uint16_t, stream_count> enabled;
       const std::size_t count = enabled_streams(rank, enabled);
       if (count == 0) {
@@ -145,7 +177,7 @@ class HostExecutor::Run {
       if (!computes(op)) return;
       rank.event = op.event;
       rank.head[s] = op.next;
-      ++summary_.operations;
+      summary_.operations += classes_.size(r);
       const bool next_in_order = op.next == head + 1;
       execute_operation(op, head, rank, r);
       if (in_order_ && !next_in_order) return;
@@ -168,7 +200,7 @@ class HostExecutor::Run {
     const std::uint32_t at = rank.head[s];
     const Op& op = rank.program.ops[at];
     rank.event = op.event;
-    ++summary_.operations;
+    summary_.operations += classes_.size(r);
     if (op.kind == OpKind::collective) {
       rank.waits_for_peers[s] = true;
       return arrive(r, stream, op);
@@ -187,98 +219,57 @@ class HostExecutor::Run {
       case OpKind::report: {
         if (options_.dry || (weights_ && op.source.buffer != no_index)) break;  // weights have no norms
         const double value = op.source.buffer == no_index ? op.scalar : reader_.scalar(r, op, "a report") * op.scalar;
-        sink_.step_fact({r, op.event, static_cast<StepFact>(op.index), value});
+        of_class(r, [&](std::uint32_t member) { sink_.step_fact({member, op.event, static_cast<StepFact>(op.index), value}); });
         break;
       }
-      case OpKind::end_event: sink_.event_done(r, op.event); break;
+      case OpKind::end_event: of_class(r, [&](std::uint32_t member) { sink_.event_done(member, op.event); }); break;
       default: execute_operation(op, at, rank, r);
     }
   }
 
+  // What a rank does for itself and for those that it leads.
+  template <class Do>
+  void of_class(std::uint32_t r, Do&& act) const {
+    act(r);
+    for (const std::uint32_t member : classes_.members(r)) act(member);
+  }
+
   void execute_operation(const Op& op, std::uint32_t at, Rank& rank, std::uint16_t r) {
     const std::uint64_t before = rank.memory.bytes_held();
-    operations_.execute(op, at, rank, r);
-    if (weights_) weights_->execute(op, r, rank.program);
-    bytes_held_ += rank.memory.bytes_held() - before;
+    if (weights_ && !weights_->execute(op, r, rank.program)) {
+      part_before(at, r);
+      expects(weights_->execute(op, r, rank.program), "a rank by itself holds other forms than it does");
+    }
+    operations_.execute(op, at, rank, r, classes_.members(r));
+    bytes_held_ += (rank.memory.bytes_held() - before) * classes_.size(r);
     summary_.bytes_peak = std::max(summary_.bytes_peak, bytes_held_);
   }
 
+  // Ranks of a class go on by themselves with an operation that their leader is about to do.
+  void part_before(std::uint32_t at, std::uint16_t r) {
+    const std::span<const std::uint32_t> members = classes_.members(r);
+    const std::vector<std::uint32_t> all(members.begin(), members.end());
+    emission_.dissolve(r);
+    for (const std::uint32_t member : all) ranks_[member].head[static_cast<std::size_t>(ranks_[r].program.ops[at].stream)] = at;
+    summary_.operations -= all.size();  // they do it themselves
+  }
+
   void finish(std::uint16_t r) {
-    Rank& rank = ranks_[r];
-    rank.finished = true;
-    for (const EngineErrorRecord& error : rank.errors) sink_.engine_error(error);
-  }
-
-  // ---- the engine writes, event by event -----------------------------------------------------------------------------------------
-
-  template <class Emit>
-  void emit(std::uint16_t r, std::uint32_t event, Emit&& body) {
-    Rank& rank = ranks_[r];
-    if (lets_go_) rank.forget_what_ran(alike_ ? alike_->needed_from(r) : no_index);
-    const auto last_before = rank.program.last;
-    const std::uint64_t bytes_before = bytes_of_program(r);
-    const auto written_before = static_cast<std::uint32_t>(rank.program.ops.size());
-    if (lets_go_) rank.program.ops.reserve_more(written_most_);
-    ProgramWriter writer(rank.program);
-    writer.begin_event(event);
-    try {
-      body(*rank.engine, writer);
-      if (!rank.engine->suspended()) end_event(*rank.engine, writer);
-    } catch (const FrameworkError& error) {
-      rank.errors.push_back({r, event, error.type, error.message});
-      if (executor_.scenario_.after_error == AfterError::go_on) end_event(*rank.engine, writer);
-      else rank.emitted_all = true;
-    }
-    written_most_ = std::max(written_most_, rank.program.ops.size() - written_before);
-    if (alike_) alike_->wrote(r);
-    if (rounds_ && !(alike_ && alike_->follows(r))) rounds_->wrote(r, rank.program, written_before);
-    rank.see_appended(last_before);
-    if (weights_) weights_->prepare(r, rank.program);
-    program_bytes_ += bytes_of_program(r) - bytes_before;
-    if (program_bytes_ > executor_.program_bytes_max_) throw ProgramsTooLarge(executor_.program_bytes_max_);
-  }
-
-  std::uint64_t bytes_of_program(std::uint16_t r) const { return ranks_[r].program.bytes() + (alike_ ? alike_->bytes(r) : 0); }
-
-  void emit_next_event(std::uint16_t r) {
-    Rank& rank = ranks_[r];
-    const std::vector<Event>& events = executor_.timeline_.events;
-    while (rank.next_event < events.size() && !events[rank.next_event].runs_on(r)) ++rank.next_event;
-    if (rank.next_event >= events.size()) {
-      rank.emitted_all = true;
-      return;
-    }
-    const std::uint32_t event = rank.next_event++;
-    if (events[event].is<events::Restore>()) return restart(r, event);
-    emit(r, event, [&](Engine& engine, ProgramWriter& writer) { engine.handle(events[event], writer); });
-  }
-
-  void restart(std::uint16_t r, std::uint32_t event) {
-    Rank& rank = ranks_[r];
-    std::unique_ptr<Engine> fresh = executor_.make_engine_of(r, options_.linear);
-    emit(r, event, [&](Engine& old, ProgramWriter& writer) {
-      load_checkpoint(executor_.scenario_, rank.program, old, *fresh, writer);
-      rank.engine = std::move(fresh);
+    of_class(r, [&](std::uint32_t member) {
+      ranks_[member].finished = true;
+      for (const EngineErrorRecord& error : ranks_[member].errors) sink_.engine_error(error);
     });
-  }
-
-  void end_event(Engine& engine, ProgramWriter& writer) {
-    if (options_.observe_events) {
-      writer.synchronize(true);
-      engine.observe(writer);
-    }
-    writer.end_event();
   }
 
   void resume(std::uint16_t r, const Op& op) {
     const double value = options_.dry ? 0.0 : reader_.scalar(r, op, "a host decision");  // dry: no step is skipped
-    emit(r, op.event, [&](Engine& engine, ProgramWriter& writer) { engine.resume(value, writer); });
+    emission_.resume(r, op.event, value);
   }
 
   void observe(std::uint16_t r, const Op& op) {
     if (options_.dry) return;
+    if (weights_) return of_class(r, [&](std::uint32_t member) { reader_.show_weights(member, op, ranks_[r].program); });
     const std::uint64_t values = reader_.show(r, op);
-    if (weights_) return;
     hash_.add(values);
     summary_.value_hash += mix(values ^ op.index);  // order of ranks and buffers does not matter
   }
@@ -286,17 +277,18 @@ class HostExecutor::Run {
   // ---- collectives ----------------------------------------------------------------------------------------------------------------
 
   void arrive(std::uint16_t r, Stream stream, const Op& op) {
-    sink_.collective(rendezvous_.record_of(r, op.index, op.event));
+    of_class(r, [&](std::uint32_t member) { sink_.collective(rendezvous_.record_of(static_cast<std::uint16_t>(member), op.index, op.event)); });
     std::optional<Meeting> complete = rendezvous_.arrive(r, stream, op);
     if (!complete) return;
     if (const char* what = rendezvous_.misfit(*complete)) return report_mismatch(*complete, what);
     const bool shown = options_.show_reductions && !options_.dry && !weights_ && !devices_;
     if (shown) reductions_.before(*complete);
-    if (weights_) rendezvous_.perform(*complete, *weights_);
+    if (weights_) rendezvous_.perform(*complete, *weights_, [&](std::uint32_t member) { emission_.leave(member); });
     else if (!options_.dry) rendezvous_.perform(*complete, devices_);
     if (shown) reductions_.after(*complete);
     for (std::uint32_t member : rendezvous_.members(*complete)) {
       const auto peer = static_cast<std::uint16_t>(member);
+      if (!classes_.leads(peer)) continue;
       const auto s = static_cast<std::size_t>(complete->rank[peer].stream);
       ranks_[peer].waits_for_peers[s] = false;
       ranks_[peer].head[s] = ranks_[peer].program.ops[ranks_[peer].head[s]].next;
@@ -314,6 +306,7 @@ class HostExecutor::Run {
 
   HostExecutor& executor_;
   std::vector<Rank>& ranks_;
+  RankClasses& classes_;
   const RunOptions& options_;
   RoundRecorder recorder_;
   TraceSink& sink_;
@@ -330,12 +323,10 @@ class HostExecutor::Run {
   TraceHash hash_;
   RunSummary summary_;
   RunnableRanks runnable_;
-  std::uint64_t bytes_held_ = 0;     // by all ranks
-  std::uint64_t program_bytes_ = 0;  // likewise, beyond what they had at the start
-  std::size_t written_most_ = 0;     // operations, for an event by any rank
+  Emission emission_;
+  std::uint64_t bytes_held_ = 0;  // by all ranks
   bool mismatched_ = false;
   bool replays_ = false;  // complete programs of an earlier run
-  const bool lets_go_;    // of operations that ran; a restart looks for what they left
   const bool in_order_;
 };
 
@@ -358,6 +349,7 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
   expects(!options.weights || (options.linear && !options.wide && !options.dry && !devices_), "weights are for linear runs on the host");
   expects(!options.once || options.linear, "programs are let go in linear runs alone");
   const bool replays = recorded_ && options.linear && recorded_observes_ == options.observe_events && recorded_wide_ == options.wide;
+  RankClasses classes(scenario_.world_size);
   if (std::exchange(goes_on_, false)) {
     expects(options.once && ranks_.size() == scenario_.world_size, "a run goes on that keeps its programs, or with ranks of another world");
     for (Rank& rank : ranks_) rank.go_on();
@@ -365,20 +357,12 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
     for (Rank& rank : ranks_) rank.rewind();
   } else {
     ranks_.resize(scenario_.world_size);
-    for (std::uint32_t r = 0; r < scenario_.world_size; ++r) {
-      Rank& rank = ranks_[r];
-      rank.start_over();
-      rank.program.wide = options.wide;
-      rank.engine = make_engine_of(r, options.linear);
-      ProgramWriter writer(rank.program);
-      rank.engine->initialise(writer);
-      rank.operations_at_start = static_cast<std::uint32_t>(rank.program.ops.size());
-      rank.rewind();
-    }
+    const auto engine_of = [&](std::uint32_t r) { return make_engine_of(r, options.linear); };
+    Emission::begin(scenario_, timeline_, ranks_, classes, engine_of, options.wide, may_be_classes(timeline_, options, sink));
   }
   for (Rank& rank : ranks_) rank.memory.count_only(options.dry || options.weights || devices_);
   if (devices_ && !options.dry) devices_->begin(scenario_.world_size);
-  Run this_run(*this, source, options, sink, replays);
+  Run this_run(*this, classes, source, options, sink, replays);
   RunSummary summary = this_run.go();
   if (options.check_streams)
     for (std::uint32_t r = 0; r < ranks_.size(); ++r)

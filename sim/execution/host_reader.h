@@ -43,17 +43,16 @@ class HostReader {
     return value;
   }
 
-  // Shows the snapshot that the operation asks for. The hash is of its values: 0 where weights stand in their place.
-  std::uint64_t show(std::uint16_t r, const Op& op) {
+  // Likewise of weights. program: of the rank, but for its views.
+  void show_weights(std::uint32_t r, const Op& op, const Program& program) {
     const View& view = ranks_[r].program.views[op.index];
-    if (!weights_) return show_values(r, op, view);
-    sink_.weights({r, op.event, op.flag != 0, view.name, op.role, op.scalar, weights_->show(r, view), space_of(ranks_[r], view)});
-    return 0;
+    sink_.weights({r, op.event, op.flag != 0, view.name, op.role, op.scalar, weights_->show(r, view), space_of(program, view)});
   }
 
- private:
-  std::uint64_t show_values(std::uint16_t r, const Op& op, const View& view) {
+  // Shows the snapshot that the operation asks for. The hash is of its values.
+  std::uint64_t show(std::uint16_t r, const Op& op) {
     Rank& rank = ranks_[r];
+    const View& view = rank.program.views[op.index];
     if (devices_) fetch(r, op.stream, view);
     std::size_t at = 0;
     pieces_.clear();
@@ -67,12 +66,13 @@ class HostReader {
       pieces_.push_back({piece.parameter, piece.parameter_offset, piece.slice.numel, dtype, data});
       if (piece.parameter >= 0) values.add_bytes({data, piece.slice.numel * std::size_t{size_of(dtype)}});
     }
-    sink_.observe({r, op.event, op.flag != 0, view.name, op.role, op.scalar, pieces_, space_of(rank, view)});
+    sink_.observe({r, op.event, op.flag != 0, view.name, op.role, op.scalar, pieces_, space_of(rank.program, view)});
     return values.value();
   }
 
-  static MemorySpace space_of(const Rank& rank, const View& view) {
-    return view.pieces.empty() ? MemorySpace::device : rank.program.buffers[view.pieces.front().slice.buffer].space;
+ private:
+  static MemorySpace space_of(const Program& program, const View& view) {
+    return view.pieces.empty() ? MemorySpace::device : program.buffers[view.pieces.front().slice.buffer].space;
   }
 
   void fetch(std::uint16_t r, Stream stream, const View& view) {

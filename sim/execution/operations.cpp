@@ -25,8 +25,8 @@ void Operations::each_chunk(const Op& op, const Rank& rank, Copied&& copied) {
   else of.each(op.source, [&](Slice in_rows, Slice in_slice) { copied(in_slice, in_rows); });
 }
 
-void Operations::execute(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number) {
-  if (op.kind <= OpKind::release) return change_storage(op, at, rank, rank_number);
+void Operations::execute(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number, std::span<const std::uint32_t> members) {
+  if (op.kind <= OpKind::release) return change_storage(op, at, rank, rank_number, members);
   if (dry_) return;
   track_written(op, rank, rank_number);
   if (!devices_) return compute(op, rank, rank_number);
@@ -36,13 +36,17 @@ void Operations::execute(const Op& op, std::uint32_t at, Rank& rank, std::uint32
   devices_->enqueue(rank_number, command_of(op, rank.program), values_);
 }
 
-void Operations::change_storage(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number) {
+void Operations::change_storage(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number, std::span<const std::uint32_t> members) {
   const BufferDeclaration& declaration = rank.program.buffers[op.target.buffer];
   const bool allocates = op.kind == OpKind::allocate;
   const bool again = allocates && rank.memory.allocate(declaration, op.target.buffer);
   if (!allocates) rank.memory.release(op.target.buffer);
   if (devices_) devices_->enqueue(rank_number, command_of(op, rank.program), {});
-  sink_.memory({rank_number, op.event, allocates, declaration.name, declaration.space, declaration.declared_bytes, at < rank.operations_at_start, again, at});
+  const auto report = [&](std::uint32_t of) {
+    sink_.memory({of, op.event, allocates, declaration.name, declaration.space, declaration.declared_bytes, at < rank.operations_at_start, again, at});
+  };
+  report(rank_number);
+  if (!again) std::for_each(members.begin(), members.end(), report);  // there are members only where nobody asks for the same again
 }
 
 // What is written after the operation; reports what it reads and nobody wrote.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/execution/devices.h"
@@ -21,8 +22,9 @@ class Operations {
   Operations(const GradientSource& source, TraceSink& sink, bool dry = false, bool wide = false, Devices* devices = nullptr)
       : source_(source), sink_(sink), dry_(dry), wide_(wide), devices_(devices) {}
 
-  // `at`: the operation's place in the rank's program. Precondition: kind is one of storage, arithmetic or update.
-  void execute(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number);
+  // `at`: the operation's place in the rank's program. members: ranks that it is executed for as well, without a memory of their own. Precondition: kind is one of
+  // storage, arithmetic or update.
+  void execute(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number, std::span<const std::uint32_t> members = {});
 
   // On the host's own memory, as of offload, a quotient stays one.
   void divide_by(Division division) { division_ = division; }
@@ -31,7 +33,7 @@ class Operations {
   bool require_written(Rank& rank, std::uint32_t rank_number, std::uint32_t event, Slice slice, const char* reader);
 
  private:
-  void change_storage(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number);
+  void change_storage(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number, std::span<const std::uint32_t> members);
   void track_written(const Op& op, Rank& rank, std::uint32_t rank_number);
   void compute(const Op& op, Rank& rank, std::uint32_t rank_number);
   static bool replaced_in_wide(const Op& op);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "sim/engine/engine.h"
@@ -68,10 +69,23 @@ struct Rank {
   // From the end of its script, which has become longer.
   void go_on() { emitted_all = finished = false; }
 
-  // Operations that every stream has behind it, and that no stream follows from. needed_from: somebody else asks for those from here on.
-  void forget_what_ran(std::uint32_t needed_from) {
-    program.forget_before(std::min({*std::min_element(head.begin(), head.end()), static_cast<std::uint32_t>(program.ops.size()), needed_from}));
+  // Where the other stands, with this program. Its engine, what that raised and its place in the script are its own.
+  void stand_as(const Rank& other, Program its_program) {
+    program = std::move(its_program);
+    memory = other.memory;
+    head = other.head;
+    waits_for_peers = other.waits_for_peers;
+    recorded = other.recorded;
+    event = other.event;
+    operations_at_start = other.operations_at_start;
+    finished = other.finished;
   }
+
+  // The first operation that some stream does not have behind it, or that somebody else asks for.
+  std::uint32_t ran_before(std::uint32_t needed_from) const {
+    return std::min({*std::min_element(head.begin(), head.end()), static_cast<std::uint32_t>(program.ops.size()), needed_from});
+  }
+  void forget_what_ran(std::uint32_t needed_from) { program.forget_before(ran_before(needed_from)); }
 
   // Heads that had run dry move on to what was appended since.
   void see_appended(const StreamHeads& last_before) {

@@ -12,8 +12,7 @@ std::uint32_t root_index(const std::vector<std::uint32_t>& group, std::uint32_t 
 
 std::optional<Meeting> Rendezvous::arrive(std::uint16_t r, Stream stream, const Op& op) {
   const CollectiveCall& call = ranks_[r].program.collectives[op.index];
-  expects(call.group < groups_.size() && std::binary_search(groups_[call.group].begin(), groups_[call.group].end(), r),
-          "a rank calls a collective of a group that it is no member of");
+  expects(call.group < groups_.size(), "a rank calls a collective of a group that is none");
   auto meeting = std::find_if(meetings_.begin(), meetings_.end(),
                               [&](const Meeting& m) { return m.group == call.group && m.communicator == call.communicator && m.sequence == call.sequence; });
   if (meeting == meetings_.end()) {
@@ -26,11 +25,20 @@ std::optional<Meeting> Rendezvous::arrive(std::uint16_t r, Stream stream, const 
     meeting->arrived = 0;
     meeting->rank.assign(ranks_.size(), Arrival{});
   }
-  meeting->rank[r] = {op.index, op.event, stream};
-  if (++meeting->arrived < groups_[call.group].size()) return std::nullopt;
+  const Arrival arrival{op.index, op.event, stream};
+  arrive_alone(*meeting, r, arrival);
+  for (const std::uint32_t member : classes_.members(r)) arrive_alone(*meeting, member, arrival);
+  if (meeting->arrived < groups_[call.group].size()) return std::nullopt;
   std::optional<Meeting> complete = std::move(*meeting);
   meetings_.erase(meeting);
   return complete;
+}
+
+void Rendezvous::arrive_alone(Meeting& meeting, std::uint32_t rank, const Arrival& arrival) const {
+  const std::vector<std::uint32_t>& group = groups_[meeting.group];
+  expects(std::binary_search(group.begin(), group.end(), rank), "a rank calls a collective of a group that it is no member of");
+  meeting.rank[rank] = arrival;
+  ++meeting.arrived;
 }
 
 MismatchRecord Rendezvous::mismatch(const Meeting& meeting, const char* what) const {
@@ -42,7 +50,7 @@ MismatchRecord Rendezvous::mismatch(const Meeting& meeting, const char* what) co
 DeadlockRecord Rendezvous::deadlock() const {
   DeadlockRecord record;
   for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
-    WaitingRank waiting{r, ranks_[r].event, awaited_by(static_cast<std::uint16_t>(r)), ranks_[r].finished};
+    WaitingRank waiting{r, ranks_[classes_.leader(r)].event, awaited_by(static_cast<std::uint16_t>(r)), ranks_[r].finished};
     if (waiting.collective) waiting.event = waiting.collective->event;
     record.ranks.push_back(std::move(waiting));
   }
@@ -50,7 +58,7 @@ DeadlockRecord Rendezvous::deadlock() const {
 }
 
 CollectiveRecord Rendezvous::record_of(std::uint16_t r, std::uint32_t index, std::uint32_t event) const {
-  const CollectiveCall& call = ranks_[r].program.collectives[index];
+  const CollectiveCall& call = program_of(r).collectives[index];
   const std::uint64_t sent = call.compressed_numel > 0 ? call.compressed_numel : call.input.numel;
   return {r, event, call.group, call.sequence, call.kind, call.op, call.purpose, dtype_of(r, call.input), sent, call.root, call.factor, {}, call.communicator};
 }
@@ -66,6 +74,7 @@ const char* Rendezvous::misfit(const Meeting& meeting) const {
   const CollectiveCall& first = call_of(meeting, one);
   for (std::uint32_t member : members(meeting)) {
     const auto r = static_cast<std::uint16_t>(member);
+    if (!classes_.leads(r)) continue;
     const CollectiveCall& other = call_of(meeting, r);
     if (other.kind != first.kind) return "kind";
     if (dtype_of(r, other.input) != dtype_of(one, first.input)) return "dtype";
@@ -82,11 +91,11 @@ void Rendezvous::perform(const Meeting& meeting, Devices* devices) {
   mark_results(meeting);
 }
 
-void Rendezvous::perform(const Meeting& meeting, SymbolicMemory& memory) {
+void Rendezvous::perform(const Meeting& meeting, SymbolicMemory& memory, const SymbolicMemory::Leaves& leaves) {
   const std::vector<std::uint32_t>& group = members(meeting);
   symbolic_.clear();
   for (std::uint32_t member : group) symbolic_.push_back({member, &call_of(meeting, static_cast<std::uint16_t>(member))});
-  memory.perform(symbolic_, root_index(group, symbolic_.front().call->root));
+  memory.perform(symbolic_, root_index(group, symbolic_.front().call->root), leaves);
 }
 
 void Rendezvous::run_on_host(const Meeting& meeting) {

@@ -10,6 +10,7 @@
 #include "sim/execution/collectives.h"
 #include "sim/execution/devices.h"
 #include "sim/execution/rank.h"
+#include "sim/execution/rank_classes.h"
 #include "sim/execution/symbolic/symbolic_memory.h"
 #include "sim/trace/observation.h"
 
@@ -34,14 +35,14 @@ std::uint32_t root_index(const std::vector<std::uint32_t>& group, std::uint32_t 
 
 class Rendezvous {
  public:
-  // groups: members by id, sorted.
-  Rendezvous(std::vector<Rank>& ranks, std::vector<std::vector<std::uint32_t>> groups, CollectiveArithmetic arithmetic)
-      : ranks_(ranks), groups_(std::move(groups)), arithmetic_(arithmetic) {}
+  // groups: members by id, sorted. classes: outlive it.
+  Rendezvous(std::vector<Rank>& ranks, const RankClasses& classes, std::vector<std::vector<std::uint32_t>> groups, CollectiveArithmetic arithmetic)
+      : ranks_(ranks), classes_(classes), groups_(std::move(groups)), arithmetic_(arithmetic) {}
 
   // Who meets there.
   const std::vector<std::uint32_t>& members(const Meeting& meeting) const { return groups_[meeting.group]; }
 
-  // The meeting once the last member of its group is there; nothing before. Precondition: the rank is a member.
+  // The meeting once the last member of its group is there; nothing before. A rank arrives with all of its class. Precondition: they are members.
   std::optional<Meeting> arrive(std::uint16_t rank, Stream stream, const Op& op);
 
   // What the ranks' calls differ in: "kind", "dtype", "size", "operator" or "root"; null if in nothing.
@@ -50,7 +51,7 @@ class Rendezvous {
   // Precondition: no misfit. An element of a result is written where every element that goes into it is. devices: they compute.
   void perform(const Meeting& meeting, Devices* devices = nullptr);
   // Likewise, on weights.
-  void perform(const Meeting& meeting, SymbolicMemory& memory);
+  void perform(const Meeting& meeting, SymbolicMemory& memory, const SymbolicMemory::Leaves& leaves);
 
   // A meeting that is over: its memory is used again.
   void recycle(Meeting&& meeting) { spare_.push_back(std::move(meeting)); }
@@ -69,8 +70,11 @@ class Rendezvous {
   std::optional<CollectiveRecord> awaited_by(std::uint16_t rank) const;
 
  private:
-  const CollectiveCall& call_of(const Meeting& meeting, std::uint16_t rank) const { return ranks_[rank].program.collectives[meeting.rank[rank].call]; }
-  Dtype dtype_of(std::uint16_t rank, Slice slice) const { return ranks_[rank].program.buffers[slice.buffer].dtype; }
+  const CollectiveCall& call_of(const Meeting& meeting, std::uint16_t rank) const { return program_of(rank).collectives[meeting.rank[rank].call]; }
+  // Which it may have in common with others.
+  const Program& program_of(std::uint32_t rank) const { return ranks_[classes_.leader(rank)].program; }
+  void arrive_alone(Meeting& meeting, std::uint32_t rank, const Arrival& arrival) const;
+  Dtype dtype_of(std::uint16_t rank, Slice slice) const { return program_of(rank).buffers[slice.buffer].dtype; }
   void mark_results(const Meeting& meeting);
   void run_on_host(const Meeting& meeting);
   void run_on(Devices& devices, const Meeting& meeting);
@@ -78,6 +82,7 @@ class Rendezvous {
   void mark_written(std::uint16_t rank, std::uint32_t index, const CollectiveCall& call, const RangeSet& whole);
 
   std::vector<Rank>& ranks_;
+  const RankClasses& classes_;
   std::vector<std::vector<std::uint32_t>> groups_;
   CollectiveArithmetic arithmetic_;
   std::vector<Meeting> meetings_;  // in the order in which their first rank came

@@ -52,6 +52,8 @@ struct AdamScalars {
   float bias_correction1 = 1;   // 1 - beta1^step
   float bias_correction2 = 1;   // 1 - beta2^step; the CPU formula uses 1/sqrt of it
   bool decoupled_decay = true;  // AdamW; false adds decay to the gradient
+
+  bool operator==(const AdamScalars&) const = default;
 };
 
 // parameter = RN(parameter - RN(lr * RN(gradient + RN(weight_decay * parameter)))).

@@ -49,6 +49,9 @@ class OpList {
     return true;
   }
 
+  // Those from this number on were never written. Precondition: none of them was let go.
+  void cut(std::size_t number) { kept_.resize(number - forgotten_); }
+
   void clear() {
     kept_.clear();
     forgotten_ = 0;

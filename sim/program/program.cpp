@@ -28,6 +28,50 @@ std::string_view name_of(OpKind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
+// ---- marks -------------------------------------------------------------------------------------------------------------------------
+
+Program::Mark Program::mark() const {
+  return {ops.size(), buffers.size(), collectives.size(), interleavings.size(), updates.size(), views.size(), next_interleaving, stream_events,
+          first,      last,           host_has_seen,      line_sequences};
+}
+
+void Program::back_to(const Mark& mark) {
+  ops.cut(mark.ops);
+  for (const std::uint32_t at : mark.last)
+    if (at != no_index) ops[at].next = no_index;
+  buffers.resize(mark.buffers);
+  collectives.resize(mark.collectives);
+  interleavings.resize(mark.interleavings);
+  updates.resize(mark.updates);
+  next_interleaving = mark.next_interleaving;
+  stream_events = mark.stream_events;
+  first = mark.first;
+  last = mark.last;
+  host_has_seen = mark.host_has_seen;
+  line_sequences = mark.line_sequences;
+}
+
+void Program::catch_up(const Program& other) {
+  const auto take = [](auto& own, const auto& more) {
+    for (std::size_t i = own.size(); i < more.size(); ++i) own.push_back(more[i]);
+  };
+  for (const std::uint32_t at : last)
+    if (at != no_index) ops[at].next = other.ops[at].next;
+  take(ops, other.ops);
+  take(buffers, other.buffers);
+  take(collectives, other.collectives);
+  take(interleavings, other.interleavings);
+  take(updates, other.updates);
+  next_interleaving = other.next_interleaving;
+  stream_events = other.stream_events;
+  first = other.first;
+  last = other.last;
+  host_has_seen = other.host_has_seen;
+  line_sequences = other.line_sequences;
+}
+
+// ---- what engines write --------------------------------------------------------------------------------------------------------------
+
 BufferId ProgramWriter::declare(std::string name, Dtype dtype, std::uint64_t numel, MemorySpace space, std::uint64_t declared_numel) {
   BufferDeclaration declaration{std::move(name), dtype, numel, space, 0, dtype};
   if (program_->wide && dtype != Dtype::uint8 && dtype != Dtype::int32) declaration.stored = Dtype::float64;

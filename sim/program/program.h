@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -81,6 +82,11 @@ struct Op {
   Slice target;
   Slice source;
   double scalar = 0;
+
+  bool operator==(const Op& other) const {
+    return kind == other.kind && stream == other.stream && flag == other.flag && role == other.role && event == other.event && next == other.next && index == other.index &&
+           target == other.target && source == other.source && std::bit_cast<std::uint64_t>(scalar) == std::bit_cast<std::uint64_t>(other.scalar);
+  }
 };
 
 struct BufferDeclaration {
@@ -90,6 +96,8 @@ struct BufferDeclaration {
   MemorySpace space = MemorySpace::device;
   std::uint64_t declared_bytes = 0;  // what the framework would hold
   Dtype stored = Dtype::float32;     // what an executor holds: fp64 in wide programs
+
+  bool operator==(const BufferDeclaration&) const = default;
 };
 
 struct CollectiveCall {
@@ -104,7 +112,10 @@ struct CollectiveCall {
   std::uint64_t compressed_numel = 0;  // what the framework sends in place of the input, where it compresses it and the simulator does not; else 0
   Slice input;                         // reduce_scatter: world x output
   Slice output;                        // all_gather: world x input; the same slice: in place
+  // Of a rank that runs for others (sim/execution/rank_classes.h): how much further on in the buffer the output of the next place lies.
+  std::int64_t pace = 0;
 
+  bool operator==(const CollectiveCall&) const = default;
   std::size_t line() const { return line_of(group, communicator); }
 };
 
@@ -144,6 +155,8 @@ struct UpdateCall {
   Slice parameter, gradient, first_moment, second_moment;
   numeric::AdamScalars scalars;  // sgd: learning_rate and weight_decay
   bool cpu_formula = false;
+
+  bool operator==(const UpdateCall&) const = default;
 };
 
 struct ViewPiece {
@@ -188,6 +201,39 @@ struct Program {
     for (std::size_t s = 0; s < stream_count; ++s)
       if (last[s] != no_index && last[s] < op) first[s] = last[s] = no_index;  // the stream begins anew
   }
+
+  // What was written behind a mark can be compared, and taken back. Views are not: each rank has its own.
+  struct Mark {
+    std::size_t ops = 0, buffers = 0, collectives = 0, interleavings = 0, updates = 0, views = 0;
+    std::uint32_t next_interleaving = 0, stream_events = 0;
+    StreamHeads first = no_heads, last = no_heads;
+    std::array<std::uint32_t, stream_count> host_has_seen{};
+    std::vector<std::uint32_t> line_sequences;
+  };
+  Mark mark() const;
+  void back_to(const Mark& mark);
+  // Whether they were written alike since then, operation by operation, but for views, which are asked about one by one. Precondition: both were the same up to
+  // the mark.
+  template <class SameOp, class SameCollective, class SameView>
+  bool same_since(const Mark& mark, const Program& other, SameOp&& same_op, SameCollective&& same_collective, SameView&& same_view) const {
+    const auto alike = [](const auto& a, const auto& b, std::size_t from, auto&& same) {
+      if (a.size() != b.size()) return false;
+      for (std::size_t i = from; i < a.size(); ++i)
+        if (!same(a[i], b[i], i)) return false;
+      return true;
+    };
+    const auto equal = [](const auto& a, const auto& b, std::size_t) { return a == b; };
+    return next_interleaving == other.next_interleaving && stream_events == other.stream_events && first == other.first && last == other.last &&
+           host_has_seen == other.host_has_seen && line_sequences == other.line_sequences && alike(collectives, other.collectives, mark.collectives, same_collective) &&
+           alike(ops, other.ops, mark.ops, same_op) && alike(buffers, other.buffers, mark.buffers, equal) && alike(interleavings, other.interleavings, mark.interleavings, equal) &&
+           alike(updates, other.updates, mark.updates, equal) && alike(views, other.views, mark.views, same_view);
+  }
+  void swap_views(Program& other) {
+    views.swap(other.views);
+    views_by_name.swap(other.views_by_name);
+  }
+  // Takes in what the other has more, but for its views. Precondition: up to there both are the same.
+  void catch_up(const Program& other);
 
   // Empty again; what it holds keeps its memory.
   void clear() {

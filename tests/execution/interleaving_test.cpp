@@ -54,7 +54,7 @@ ViewId view_of(ProgramWriter& w, const std::string& name, const Interleaving& of
 std::vector<Stretch> spread(const Stretches& all) {
   std::vector<Stretch> out;
   for (const Stretch& s : all)
-    for (std::uint64_t x = s.begin; x < s.end; ++x) out.push_back({x, x + 1, s.form, s.origin});
+    for (std::uint64_t x = s.begin; x < s.end; ++x) out.push_back({x, x + 1, s.form, s.pace, s.origin});
   return out;
 }
 
@@ -154,7 +154,7 @@ struct OnWeights {
     body(w);
     for (std::uint32_t r = 0; r < ranks; ++r) {
       memory.prepare(r, program);
-      for (std::size_t i = before; i < program.ops.size(); ++i) memory.execute(program.ops[i], r, program);
+      for (std::size_t i = before; i < program.ops.size(); ++i) EXPECT_TRUE(memory.execute(program.ops[i], r, program));
     }
   }
 
@@ -258,7 +258,7 @@ TEST(a_piecewise_buffer, shows_the_same_whether_it_is_kept_by_chunks_or_not) {
       Stretches written, a, b;
       for (std::uint64_t x = 0; x < count;) {
         const std::uint64_t end = x + 1 + random.below(static_cast<std::uint32_t>(count - x));
-        append(written, {x, end, 2 + random.below(3), static_cast<std::int64_t>(random.below(3))});
+        append(written, {x, end, 2 + random.below(3), random.below(2), static_cast<std::int64_t>(random.below(3))});
         x = end;
       }
       plain.write(from, written);

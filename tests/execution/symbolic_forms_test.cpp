@@ -86,23 +86,23 @@ Stretches read(const PiecewiseBuffer& buffer, std::uint64_t offset, std::uint64_
 
 TEST(piecewise_buffer, holds_what_was_written_where_it_was_written) {
   PiecewiseBuffer buffer(10);
-  EXPECT_EQ(read(buffer, 0, 10), (Stretches{{0, 10, LinearForms::poison, no_origin}}));
-  buffer.write(3, {{0, 4, 7, 100}});
-  EXPECT_EQ(read(buffer, 0, 10), (Stretches{{0, 3, LinearForms::poison, no_origin}, {3, 7, 7, 97}, {7, 10, LinearForms::poison, no_origin}}));
-  EXPECT_EQ(read(buffer, 5, 3), (Stretches{{0, 2, 7, 102}, {2, 3, LinearForms::poison, no_origin}}));
+  EXPECT_EQ(read(buffer, 0, 10), (Stretches{{0, 10, LinearForms::poison}}));
+  buffer.write(3, {{0, 4, 7, 0, 100}});
+  EXPECT_EQ(read(buffer, 0, 10), (Stretches{{0, 3, LinearForms::poison}, {3, 7, 7, 0, 97}, {7, 10, LinearForms::poison}}));
+  EXPECT_EQ(read(buffer, 5, 3), (Stretches{{0, 2, 7, 0, 102}, {2, 3, LinearForms::poison}}));
   // A neighbour that goes on in the same elements joins.
-  buffer.write(7, {{0, 3, 7, 104}});
+  buffer.write(7, {{0, 3, 7, 0, 104}});
   EXPECT_EQ(buffer.pieces(), 2u);
-  buffer.write(0, {{0, 10, LinearForms::zero, no_origin}});
+  buffer.write(0, {{0, 10, LinearForms::zero}});
   EXPECT_EQ(buffer.pieces(), 1u);
 }
 
 TEST(piecewise_buffer, takes_few_pieces_beyond_32_bits_of_elements) {
   constexpr std::uint64_t numel = std::uint64_t{1} << 40;
   PiecewiseBuffer buffer(numel);
-  buffer.write(std::uint64_t{1} << 32, {{0, std::uint64_t{1} << 33, 5, 0}});
-  EXPECT_EQ(read(buffer, (std::uint64_t{1} << 32) - 1, 2), (Stretches{{0, 1, LinearForms::poison, no_origin}, {1, 2, 5, -1}}));
-  EXPECT_EQ(read(buffer, (std::uint64_t{3} << 32) - 1, 2), (Stretches{{0, 1, 5, (std::int64_t{1} << 33) - 1}, {1, 2, LinearForms::poison, no_origin}}));
+  buffer.write(std::uint64_t{1} << 32, {{0, std::uint64_t{1} << 33, 5, 0, 0}});
+  EXPECT_EQ(read(buffer, (std::uint64_t{1} << 32) - 1, 2), (Stretches{{0, 1, LinearForms::poison}, {1, 2, 5, 0, -1}}));
+  EXPECT_EQ(read(buffer, (std::uint64_t{3} << 32) - 1, 2), (Stretches{{0, 1, 5, 0, (std::int64_t{1} << 33) - 1}, {1, 2, LinearForms::poison}}));
   EXPECT_EQ(buffer.pieces(), 3u);
 }
 

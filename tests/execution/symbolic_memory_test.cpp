@@ -29,7 +29,7 @@ class symbolic_memory : public ::testing::Test {
     body(writer);
     for (std::uint32_t r = 0; r < 2; ++r) {
       memory.prepare(r, program_);
-      for (std::size_t i = before; i < program_.ops.size(); ++i) memory.execute(program_.ops[i], r, program_);
+      for (std::size_t i = before; i < program_.ops.size(); ++i) EXPECT_TRUE(memory.execute(program_.ops[i], r, program_));
     }
   }
 

@@ -9,9 +9,6 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "ref/oracle.h"
 #include "search/draw/generator.h"
 #include "sim/engine/repeating.h"
@@ -19,7 +16,7 @@
 #include "sim/load.h"
 #include "sim/producers/producers.h"
 #include "sim/scenario/parse.h"
-#include "sim/trace/repeated_memory.h"
+#include "tests/support/in_words.h"
 #include "tests/support/long_windows.h"
 #include "tests/support/no_gradients.h"
 #include "tests/support/sanitized.h"
@@ -28,61 +25,6 @@ namespace gradledger::testing {
 namespace {
 
 using nlohmann::json;
-
-// Everything that a run shows, by rank and event, in words. What streams of a rank do beside each other comes in the order of a schedule.
-class InWords : public TraceSink {
- public:
-  void weights(const WeightObservation& o) override {
-    std::string text = fmt::format("{}{} as {} x {}:", o.buffer, o.at_end ? "" : " inside", static_cast<int>(o.role), o.scale);
-    for (const WeightPiece& piece : o.pieces) {
-      text += fmt::format(" [{} {}+{} {} {} {}", piece.parameter, piece.parameter_offset, piece.numel, static_cast<int>(piece.held), piece.shift, piece.constant);
-      for (const WeightTerm& t : piece.terms) text += fmt::format(" {}-{} of {}-{} {} {}", t.backward_begin, t.backward_end, t.rank_begin, t.rank_end, t.shift, text_of(t.weight));
-      text += "]";
-    }
-    add(o.rank, o.event, text);
-  }
-  void collective(const CollectiveRecord& r) override { add(r.rank, r.event, fmt::format("{} in {} number {} from {}", r.text(), r.group, r.sequence, r.root)); }
-  void step_fact(const StepRecord& r) override { add(r.rank, r.event, fmt::format("fact {} {}", static_cast<int>(r.fact), r.value)); }
-  void event_done(std::uint32_t rank, std::uint32_t event) override { add(rank, event, "done"); }
-  void memory(const MemoryRecord&) override { ++allocations; }
-  void engine_error(const EngineErrorRecord& r) override { add(r.rank, r.event, r.type + r.message); }
-  void deadlock(const DeadlockRecord& r) override {
-    for (const WaitingRank& rank : r.ranks) add(rank.rank, rank.event, fmt::format("waits {} {}", rank.finished, rank.collective ? rank.collective->sequence : never));
-  }
-  void mismatch(const MismatchRecord& r) override {
-    for (const CollectiveRecord& call : r.calls) add(call.rank, call.event, r.what + call.text());
-  }
-  void race(const RaceRecord& r) override { add(r.rank, r.event, fmt::format("race in {}: {} and {}", r.buffer, r.first.operation, r.second.operation)); }
-
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::multiset<std::string>> lines;  // by rank, event
-  std::uint64_t allocations = 0;
-
- private:
-  void add(std::uint32_t rank, std::uint32_t event, std::string text) { lines[{rank, event}].insert(std::move(text)); }
-};
-class InWordsOnce final : public InWords, public NeedsNoRepeatedMemory {};
-
-struct Both {
-  InWords all;
-  InWordsOnce brief;
-  RunSummary of_all, of_brief;
-
-  bool passed_rounds() const { return brief.allocations < all.allocations; }
-};
-
-void run_both(const Scenario& scenario, Both& both, const EngineFactory& engines = {}) {
-  const Timeline timeline = make_timeline(scenario).value();
-  RunOptions options;
-  options.linear = options.weights = options.once = options.check_streams = true;
-  both.of_all = make_producer(scenario, timeline, {.engines = engines})->run(NoGradients(), options, both.all);
-  both.of_brief = make_producer(scenario, timeline, {.engines = engines})->run(NoGradients(), options, both.brief);
-  EXPECT_EQ(both.of_all.operations, both.of_brief.operations);
-  EXPECT_EQ(both.of_all.completed, both.of_brief.completed);
-  EXPECT_EQ(both.all.lines.size(), both.brief.lines.size());
-  for (const auto& [place, lines] : both.all.lines) {
-    ASSERT_EQ(lines, both.brief.lines[place]) << "rank " << place.first << ", event " << place.second;
-  }
-}
 
 class rounds_that_repeat : public ::testing::TestWithParam<std::string> {};
 

@@ -27,20 +27,33 @@ class SteadyRounds {
  public:
   static constexpr std::uint32_t rounds_min = 6;
 
-  // alike: which ranks write the same, if somebody knows.
-  SteadyRounds(std::vector<Rank>& ranks, SymbolicMemory& memory, RoundRecorder& recorder, std::vector<ScriptRounds> script, AlikePrograms* alike)
-      : ranks_(ranks), memory_(memory), recorder_(recorder), script_(std::move(script)), alike_(alike), of_rank_(ranks.size()) {
+  // alike: which ranks write the same but for where, if somebody knows.
+  SteadyRounds(std::vector<Rank>& ranks, const RankClasses& classes, SymbolicMemory& memory, RoundRecorder& recorder, std::vector<ScriptRounds> script, AlikePrograms* alike)
+      : ranks_(ranks), classes_(classes), memory_(memory), recorder_(recorder), script_(std::move(script)), alike_(alike), of_rank_(ranks.size()) {
     recorder_.keep(false);
   }
 
   // No rank begins this event before all are done with those before it. never: there is nothing more to look for.
   std::uint32_t barrier() const { return at_ < script_.size() ? script_[at_].end_of(done_) : never; }
 
-  // An engine has written what begins here. Not asked for of a rank that follows another one.
+  // An engine has written what begins here.
   void wrote(std::uint32_t r, const Program& program, std::uint32_t from) {
     if (at_ >= script_.size()) return;
     OfRank& rank = of_rank_[r];
+    if (!classes_.members(r).empty()) note_of_class(rank, program, from);
+    if (alike_ && alike_->follows(r)) return;
     for (std::size_t i = from; i < program.ops.size(); ++i) add(rank, program, program.ops[i]);
+  }
+
+  // A rank did what the other one, which led it, did so far. Its engine was looked at by itself.
+  void stand_as(std::uint32_t r, std::uint32_t other) {
+    OfRank& rank = of_rank_[r];
+    const std::uint64_t state = rank.state;
+    const Repeating::Counts counts = rank.counts, a_round = rank.a_round;
+    rank = of_rank_[other];
+    rank.state = state;
+    rank.counts = counts;
+    rank.a_round = a_round;
   }
 
   // All ranks stand still. quiet: at the barrier, with nothing under way. How many rounds were passed by.
@@ -75,6 +88,12 @@ class SteadyRounds {
     std::vector<std::uint32_t> names;
     std::uint32_t named = 0;
     bool named_alike = false;  // as those of the rank that it follows
+    // Of one that leads others, since the barrier: what was shown; how far apart its members receive their shares.
+    std::vector<ViewId> shown;
+    PairHash paces;
+    std::uint64_t paces_before = 0;
+    std::uint64_t views = 0;         // of one that another leads: what was shown of which parameters, in the round before
+    std::vector<BufferId> in_state;  // buffers of its engine's state, in the order in which that names them
   };
 
   Repeating* repeating(std::size_t r) const { return dynamic_cast<Repeating*>(ranks_[r].engine.get()); }
@@ -92,12 +111,43 @@ class SteadyRounds {
     const std::uint32_t last = script.backward_of(done_ - 1), before = last - script.backwards;
     for (const bool follows : {false, true})  // those that lead first
       for (std::uint32_t r = 0; r < ranks_.size(); ++r)
-        if ((alike_ && alike_->follows(r)) == follows) same = look(r, done_ > 1 ? before : 0, last) && same;
+        if (classes_.leads(r) && (alike_ && alike_->follows(r)) == follows) same = look(r, done_ > 1 ? before : 0, last) && same;
+    for (std::uint32_t r = 0; r < ranks_.size(); ++r)
+      if (!classes_.leads(r)) same = look_at_member(r) && same;
+    for (OfRank& rank : of_rank_) rank.shown.clear();
     if (!same || done_ < 3) return false;
     SteadyForms forms(memory_.forms(), {before - script.backwards, script.backwards});
     for (std::uint32_t r = 0; r < ranks_.size(); ++r)
-      if (!memory_.settled(r, forms)) return false;
+      if (classes_.leads(r) && !memory_.settled(r, forms)) return false;
     return true;
+  }
+
+  // Its program and what it holds are its leader's. The state of its engine is its own, and names the same buffers; so are its views.
+  bool look_at_member(std::uint32_t r) {
+    Repeating* engine = repeating(r);
+    if (!engine) return false;
+    OfRank& rank = of_rank_[r];
+    rank.in_state.clear();
+    const std::uint64_t state = state_of(*engine, rank.in_state);
+    const Repeating::Counts counts = engine->counts(), a_round{counts[0] - rank.counts[0], counts[1] - rank.counts[1]};
+    TraceHash shown;
+    for (const ViewId view : of_rank_[classes_.leader(r)].shown)
+      for (const ViewPiece& piece : ranks_[r].program.views[view].pieces) shown.add(hash_keys({static_cast<std::uint64_t>(piece.parameter), piece.parameter_offset}));
+    const bool same = state == rank.state && a_round == rank.a_round && shown.value() == rank.views && rank.in_state == of_rank_[classes_.leader(r)].in_state;
+    rank.views = shown.value();
+    rank.state = state;
+    rank.counts = counts;
+    rank.a_round = a_round;
+    return same;
+  }
+
+  static std::uint64_t state_of(Repeating& engine, std::vector<BufferId>& in_state) {
+    StateFold fold([&](Slice s) {
+      if (std::find(in_state.begin(), in_state.end(), s.buffer) == in_state.end()) in_state.push_back(s.buffer);
+      return std::uint64_t{0};
+    });
+    engine.fold_without_counts(fold);
+    return fold.value();
   }
 
   bool look(std::size_t r, std::uint32_t before, std::uint32_t last) {
@@ -113,11 +163,9 @@ class SteadyRounds {
       rank.names[b] = ++rank.named;
       held.push_back(b);
     };
-    StateFold fold([&](Slice s) {
-      take(s.buffer);
-      return std::uint64_t{0};
-    });
-    engine->fold_without_counts(fold);
+    rank.in_state.clear();
+    const std::uint64_t state = state_of(*engine, rank.in_state);
+    for (const BufferId b : rank.in_state) take(b);
     for (BufferId b = 0; b < program.buffers.size(); ++b)
       if (memory_.holds_something(static_cast<std::uint32_t>(r), b)) take(b);
     const Repeating::Counts counts = engine->counts(), a_round{counts[0] - rank.counts[0], counts[1] - rank.counts[1]};
@@ -126,11 +174,14 @@ class SteadyRounds {
     const std::uint32_t leader = alike_ ? alike_->leader(static_cast<std::uint32_t>(r)) : static_cast<std::uint32_t>(r);
     const bool known = leader == r || alike_->is_compared(static_cast<std::uint32_t>(r));
     const std::uint64_t written = leader == r ? rank.written.value() : hash_keys({of_rank_[leader].program, alike_->take_differences(static_cast<std::uint32_t>(r))});
-    bool same = known && rank.named_alike && fold.value() == rank.state && written == rank.program && a_round == rank.a_round && in_round == rank.in_round;
+    bool same = known && rank.named_alike && state == rank.state && written == rank.program && rank.paces.value() == rank.paces_before && a_round == rank.a_round &&
+                in_round == rank.in_round;
     if (same) same = memory_.held_before(static_cast<std::uint32_t>(r), held, before) == rank.held;
     rank.held = memory_.held_before(static_cast<std::uint32_t>(r), held, last);
-    rank.state = fold.value();
+    rank.state = state;
     rank.program = written;
+    rank.paces_before = rank.paces.value();
+    rank.paces = {};
     rank.written = {};
     rank.named_alike = rank.names == of_rank_[leader].names;
     rank.counts = counts;
@@ -145,14 +196,23 @@ class SteadyRounds {
     const ScriptRounds& script = script_[at_];
     SteadyForms forms(memory_.forms(), {script.backward_of(done_ - 3), script.backwards});
     std::vector<std::vector<std::uint32_t>> sequences;
-    for (const OfRank& rank : of_rank_) sequences.push_back(rank.in_round);
+    for (std::uint32_t r = 0; r < of_rank_.size(); ++r) sequences.push_back(of_rank_[classes_.leader(r)].in_round);
     recorder_.repeat(more, script.events, sequences, forms, memory_.forms());
     for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
       const OfRank& rank = of_rank_[r];
-      memory_.pass(r, forms, more);
       repeating(r)->add_counts({rank.a_round[0] * more, rank.a_round[1] * more});
+      if (!classes_.leads(r)) continue;
+      memory_.pass(r, forms, more);
       ranks_[r].next_event += more * script.events;
       for (std::size_t g = 0; g < rank.in_round.size(); ++g) ranks_[r].program.line_sequences[g] += more * rank.in_round[g];
+    }
+  }
+
+  static void note_of_class(OfRank& rank, const Program& program, std::uint32_t from) {
+    for (std::size_t i = from; i < program.ops.size(); ++i) {
+      const Op& op = program.ops[i];
+      if (op.kind == OpKind::observe) rank.shown.push_back(op.index);
+      if (op.kind == OpKind::collective) rank.paces.add(static_cast<std::uint64_t>(program.collectives[op.index].pace), 0);
     }
   }
 
@@ -219,6 +279,7 @@ class SteadyRounds {
   }
 
   std::vector<Rank>& ranks_;
+  const RankClasses& classes_;
   SymbolicMemory& memory_;
   RoundRecorder& recorder_;
   const std::vector<ScriptRounds> script_;

@@ -16,22 +16,34 @@ namespace gradledger {
 
 inline constexpr std::int64_t no_origin = INT64_MIN;  // of forms without terms
 
+// How much further on the same stretch lies on the next rank of a class (sim/execution/rank_classes.h): a number in a list of them. 0: it lies where it does.
+using PaceId = std::uint32_t;
+
 // Elements [begin, end) of a slice, counted from its start. Element x holds the form of gradient element x + origin, all parameters one after
 // the other; terms of the form may lie further away by their own shift.
 struct Stretch {
   std::uint64_t begin = 0, end = 0;
   FormId form = LinearForms::poison;
+  PaceId pace = 0;
   std::int64_t origin = no_origin;
 
   bool operator==(const Stretch&) const = default;
+  bool holds_as(const Stretch& other) const { return form == other.form && origin == other.origin && pace == other.pace; }
 };
 
 // Sorted, without gaps, neighbours different.
 using Stretches = std::vector<Stretch>;
 
+struct Extent {
+  std::uint64_t begin = 0, end = 0;
+};
+
+// These elements hold what a stretch does, as a reader counts whose element 0 is its element `by`.
+inline Stretch moved(Extent to, const Stretch& of, std::int64_t by) { return {to.begin, to.end, of.form, of.pace, of.origin == no_origin ? no_origin : of.origin + by}; }
+
 inline void append(Stretches& list, const Stretch& next) {
   if (next.begin == next.end) return;
-  if (!list.empty() && list.back().form == next.form && list.back().origin == next.origin) list.back().end = next.end;
+  if (!list.empty() && list.back().holds_as(next)) list.back().end = next.end;
   else list.push_back(next);
 }
 
@@ -54,7 +66,7 @@ class PiecewiseBuffer {
     numel_ = numel;
     rows_.reset();
     pieces_.clear();
-    if (numel > 0) pieces_.push_back({0, numel, LinearForms::poison, no_origin});
+    if (numel > 0) pieces_.push_back({0, numel});
   }
   // Likewise, and from now on it is kept by chunks. Precondition: the rows fill it.
   void clear_to(std::shared_ptr<const Rows> rows) {
@@ -74,7 +86,7 @@ class PiecewiseBuffer {
     out.clear();
     if (numel > 0 && pieces_.size() == 1) {  // most often, rows or not
       expects(offset + numel <= pieces_.front().end, "an operation reaches outside its buffer");
-      if (!rows_ || pieces_.front().origin == no_origin) return out.push_back({0, numel, pieces_.front().form, moved(pieces_.front(), static_cast<std::int64_t>(offset))});
+      if (!rows_ || pieces_.front().origin == no_origin) return out.push_back(moved({0, numel}, pieces_.front(), static_cast<std::int64_t>(offset)));
     }
     each_kept(offset, numel, [&](std::uint64_t at, std::uint64_t kept, std::uint64_t count) { read_kept(kept, count, at, out); });
     expects(numel == 0 || (!out.empty() && out.back().end == numel), "an operation reaches outside its buffer");
@@ -91,7 +103,7 @@ class PiecewiseBuffer {
       part.clear();
       for (std::uint64_t done = at; done < at + count;) {
         const std::uint64_t end = std::min(in[i].end, at + count);
-        append(part, {done - at, end - at, in[i].form, moved(in[i], static_cast<std::int64_t>(at))});
+        append(part, moved({done - at, end - at}, in[i], static_cast<std::int64_t>(at)));
         done = end;
         if (in[i].end == done) ++i;
       }
@@ -105,6 +117,13 @@ class PiecewiseBuffer {
 
   std::size_t pieces() const { return pieces_.size(); }
   const Stretches& kept() const { return pieces_; }
+  // What it holds, each of it changed.
+  template <class Change>
+  void change(Change&& change) {
+    Stretches before;
+    before.swap(pieces_);
+    for (const Stretch& piece : before) append(pieces_, change(piece));
+  }
   // Other forms in the place of those that it holds, with the same origins.
   template <class Change>
   void change_forms(Change&& change) {
@@ -131,8 +150,8 @@ class PiecewiseBuffer {
 
   void read_kept(std::uint64_t kept, std::uint64_t count, std::uint64_t at, Stretches& out) const {
     for (auto piece = first_behind(kept); piece != pieces_.end() && piece->begin < kept + count; ++piece)
-      append_as_kept(out, {std::max(piece->begin, kept) - kept + at, std::min(piece->end, kept + count) - kept + at, piece->form,
-                           moved(*piece, static_cast<std::int64_t>(kept) - static_cast<std::int64_t>(at))});
+      append_as_kept(out, moved({std::max(piece->begin, kept) - kept + at, std::min(piece->end, kept + count) - kept + at}, *piece,
+                                static_cast<std::int64_t>(kept) - static_cast<std::int64_t>(at)));
   }
 
   // Pieces of one buffer are apart already, but for those of several rows.
@@ -154,17 +173,17 @@ class PiecewiseBuffer {
       return;
     }
     const auto from = first_behind(offset);
-    if (in.size() == 1 && from->begin == offset && from->end == end && stays_apart(from, in.front().form, moved(in.front(), -static_cast<std::int64_t>(offset)))) return;
+    if (in.size() == 1 && from->begin == offset && from->end == end && stays_apart(from, moved({from->begin, from->end}, in.front(), -static_cast<std::int64_t>(offset)))) return;
     auto to = from;
     while (to != pieces_.end() && to->end <= end) ++to;
     thread_local Stretches fresh;  // keeps its memory
     fresh.clear();
     if (from != pieces_.begin()) append(fresh, *std::prev(from));
-    if (from != pieces_.end() && from->begin < offset) append(fresh, {from->begin, offset, from->form, from->origin});
-    for (const Stretch& s : in) append(fresh, {s.begin + offset, s.end + offset, s.form, moved(s, -static_cast<std::int64_t>(offset))});
+    if (from != pieces_.end() && from->begin < offset) append(fresh, moved({from->begin, offset}, *from, 0));
+    for (const Stretch& s : in) append(fresh, moved({s.begin + offset, s.end + offset}, s, -static_cast<std::int64_t>(offset)));
     auto rest = to;
     if (to != pieces_.end()) {
-      append(fresh, {std::max(to->begin, end), to->end, to->form, to->origin});
+      append(fresh, moved({std::max(to->begin, end), to->end}, *to, 0));
       ++rest;
     }
     const auto begin = from == pieces_.begin() ? from : std::prev(from);
@@ -176,11 +195,9 @@ class PiecewiseBuffer {
   }
 
   // Whether a piece that is given another form is still another one than its neighbours, as it must be; else it is left as it was.
-  bool stays_apart(Stretches::iterator piece, FormId form, std::int64_t origin) {
-    const auto is_like = [&](const Stretch& s) { return s.form == form && s.origin == origin; };
-    if ((piece != pieces_.begin() && is_like(*std::prev(piece))) || (std::next(piece) != pieces_.end() && is_like(*std::next(piece)))) return false;
-    piece->form = form;
-    piece->origin = origin;
+  bool stays_apart(Stretches::iterator piece, const Stretch& next) {
+    if ((piece != pieces_.begin() && std::prev(piece)->holds_as(next)) || (std::next(piece) != pieces_.end() && std::next(piece)->holds_as(next))) return false;
+    *piece = next;
     return true;
   }
 
@@ -191,8 +208,6 @@ class PiecewiseBuffer {
   Stretches::iterator first_behind(std::uint64_t element) {
     return std::upper_bound(pieces_.begin(), pieces_.end(), element, [](std::uint64_t e, const Stretch& s) { return e < s.end; });
   }
-  // As a reader counts whose element 0 is element `by`.
-  static std::int64_t moved(const Stretch& s, std::int64_t by) { return s.origin == no_origin ? no_origin : s.origin + by; }
 
   std::uint64_t numel_ = 0;
   std::shared_ptr<const Rows> rows_;

@@ -14,7 +14,8 @@ std::optional<Rational> SymbolicMemory::quotient_of(double factor) {
   return simplest_within(factor, 0, terms_max);
 }
 
-SymbolicMemory::SymbolicMemory(const Workload& workload, const Timeline& timeline) : workload_(workload), timeline_(timeline), buffers_(workload.world_size) {
+SymbolicMemory::SymbolicMemory(const Workload& workload, const Timeline& timeline, const RankClasses* classes)
+    : workload_(workload), timeline_(timeline), by_themselves_(classes ? 0 : workload.world_size), classes_(classes ? *classes : by_themselves_), buffers_(workload.world_size) {
   std::int64_t at = 0;
   for (const Parameter& parameter : workload.parameters) {
     parameter_begin_.push_back(at);
@@ -32,37 +33,119 @@ void SymbolicMemory::prepare(std::uint32_t rank, const Program& program) {
   while (own.size() < program.buffers.size()) own.emplace_back(program.buffers[own.size()].numel);
 }
 
-void SymbolicMemory::execute(const Op& op, std::uint32_t rank, const Program& program) {
+bool SymbolicMemory::execute(const Op& op, std::uint32_t rank, const Program& program) {
+  parts_ = false;
+  if (!shares_.empty() && op.target.buffer != no_index && op.target.numel == program.buffers[op.target.buffer].numel) forget_share(rank, op.target.buffer);
   switch (op.kind) {
     case OpKind::allocate:
-    case OpKind::release: return buffer(rank, op.target.buffer).clear(op.target.numel);
-    case OpKind::deposit: return deposit(op, rank);
-    case OpKind::fill: return write_one(rank, op.target, forms_.number(op.scalar), no_origin);
-    case OpKind::copy: read(rank, op.source, read_); return write(rank, op.target, read_);
-    case OpKind::interleave: return interleave(program.interleavings[op.index], op.target, rank);
-    case OpKind::part_rows: return part_rows(program.interleavings[op.index], op.source, rank);
-    case OpKind::accumulate: read(rank, op.source, other_); return accumulate(rank, op.target, other_);
-    case OpKind::multiply: return scale(rank, op.target, op.scalar, false);
-    case OpKind::divide: return scale(rank, op.target, op.scalar, true);
+    case OpKind::release: buffer(rank, op.target.buffer).clear(op.target.numel); break;
+    case OpKind::deposit: deposit(op, rank); break;
+    case OpKind::fill: write_one(rank, op.target, forms_.number(op.scalar), no_origin); break;
+    case OpKind::copy:
+      read(rank, op.source, read_);
+      write(rank, op.target, read_);
+      break;
+    case OpKind::interleave: interleave(program.interleavings[op.index], op.target, rank); break;
+    case OpKind::part_rows: part_rows(program.interleavings[op.index], op.source, rank); break;
+    case OpKind::accumulate:
+      read(rank, op.source, other_);
+      accumulate(rank, op.target, other_);
+      break;
+    case OpKind::multiply: scale(rank, op.target, op.scalar, false); break;
+    case OpKind::divide: scale(rank, op.target, op.scalar, true); break;
     case OpKind::check_finite:
-      if (!finite(rank, op.source)) write(rank, op.target, {{0, op.target.numel, forms_.number(1), no_origin}});
-      return;
+      if (!finite(rank, op.source)) write_one(rank, op.target, forms_.number(1), no_origin);
+      break;
     case OpKind::squared_norm:
     case OpKind::square_root:
     case OpKind::sgd:
-    case OpKind::adam: return;  // no gradient follows from them
+    case OpKind::adam: break;  // no gradient follows from them
     default: expects(false, "an operation reached the forms that is not arithmetic");
+  }
+  return !parts_;
+}
+
+// ---- classes -------------------------------------------------------------------------------------------------------------------------
+
+// As it lies so many places further on.
+Stretch SymbolicMemory::as_of(std::int64_t places, Stretch s) const {
+  if (s.pace != 0) s.origin += places * paces_[s.pace];
+  s.pace = 0;
+  return s;
+}
+
+void SymbolicMemory::read_any(std::uint32_t rank, Slice slice, Stretches& out) {
+  const std::uint32_t leader = classes_.leader(rank);
+  read(leader, slice, out);
+  if (std::all_of(out.begin(), out.end(), [](const Stretch& s) { return s.pace == 0; })) return;
+  Stretches here;
+  for (const Stretch& s : out) append(here, as_of(classes_.places(rank), s));  // neighbours may be one on this rank
+  out = std::move(here);
+}
+
+void SymbolicMemory::stand_apart(std::uint32_t rank, std::uint32_t leader) {
+  const std::int64_t places = classes_.places_between(leader, rank);
+  buffers_[rank] = buffers_[leader];
+  for (PiecewiseBuffer& buffer : buffers_[rank])
+    buffer.change([&](Stretch s) {
+      if (s.pace != 0) s.origin += places * paces_[s.pace];  // others may follow it in turn
+      return s;
+    });
+  take_shares(rank, leader);
+}
+
+void SymbolicMemory::keep_share(std::uint32_t leader, Slice slice, std::int64_t pace) {
+  shares_.push_back({leader, slice, pace, {}});
+  read(leader, slice, shares_.back().under);
+}
+
+void SymbolicMemory::forget_share(std::uint32_t rank, BufferId buffer) {
+  std::erase_if(shares_, [&](const Share& s) { return s.rank == rank && s.slice.buffer == buffer; });
+}
+
+// A copy of the leader's buffers has its shares where they lie on the leader.
+void SymbolicMemory::take_shares(std::uint32_t rank, std::uint32_t leader) {
+  const std::int64_t places = classes_.places_between(leader, rank);
+  for (std::size_t i = 0, count = shares_.size(); i < count; ++i) {
+    if (shares_[i].rank != leader) continue;
+    Share own = shares_[i];
+    own.rank = rank;
+    Stretches held;
+    read(rank, own.slice, held);
+    for (Stretch& s : own.under)
+      if (s.pace != 0) s.origin += places * paces_[s.pace];
+    write(rank, own.slice, own.under);
+    own.slice.offset += static_cast<std::uint64_t>(places * own.pace);
+    read(rank, own.slice, own.under);
+    write(rank, own.slice, held);
+    shares_.push_back(std::move(own));
   }
 }
 
+bool SymbolicMemory::has_paces(std::uint32_t leader) const {
+  for (const PiecewiseBuffer& buffer : buffers_[leader])
+    if (std::any_of(buffer.kept().begin(), buffer.kept().end(), [](const Stretch& s) { return s.pace != 0; })) return true;
+  return false;
+}
+
+void SymbolicMemory::forget_paces(std::uint32_t rank) {
+  std::erase_if(shares_, [&](const Share& s) { return s.rank == rank; });
+  for (PiecewiseBuffer& buffer : buffers_[rank]) buffer.change([&](const Stretch& s) { return as_of(0, s); });
+}
+
+// ---- operations ----------------------------------------------------------------------------------------------------------------------
+
 // A stretch as it is kept: without an origin where there are no terms.
 Stretch SymbolicMemory::told(Stretch s) const {
-  if (!forms_.has_terms(s.form)) s.origin = no_origin;
+  if (!forms_.has_terms(s.form)) {
+    s.origin = no_origin;
+    s.pace = 0;
+  }
   return s;
 }
 
 void SymbolicMemory::write_one(std::uint32_t rank, Slice target, FormId form, std::int64_t origin) {
-  one_.assign(1, told({0, target.numel, form, origin}));
+  one_.assign(1, told({0, target.numel, form, 0, origin}));
   write(rank, target, one_);
 }
 
@@ -84,7 +167,7 @@ void SymbolicMemory::deposit(const Op& op, std::uint32_t rank) {
   }
   const std::int64_t origin = parameter_begin_[op.source.buffer] + static_cast<std::int64_t>(op.source.offset);
   if (op.flag == 0) return write_one(rank, op.target, form, origin);
-  one_.assign(1, told({0, op.target.numel, form, origin}));
+  one_.assign(1, told({0, op.target.numel, form, 0, origin}));
   accumulate(rank, op.target, one_);
 }
 
@@ -104,8 +187,8 @@ void SymbolicMemory::interleave(const Interleaving& of, Slice target, std::uint3
   std::uint64_t at = 0;
   for (const Interleaving::Part& part : of.parts) {
     read(rank, part.slice, read_);
-    for (const Stretch& s : read_) append(result_, {at + s.begin, at + s.end, s.form, s.origin == no_origin ? no_origin : s.origin - static_cast<std::int64_t>(at)});
-    append(result_, {at + part.slice.numel, at + of.rows * part.chunk, *kept, no_origin});
+    for (const Stretch& s : read_) append(result_, moved({at + s.begin, at + s.end}, s, -static_cast<std::int64_t>(at)));
+    append(result_, {at + part.slice.numel, at + of.rows * part.chunk, *kept});
     at += of.rows * part.chunk;
   }
   into.clear_to(std::move(rows));
@@ -116,7 +199,7 @@ void SymbolicMemory::interleave(const Interleaving& of, Slice target, std::uint3
 void SymbolicMemory::part_rows(const Interleaving& of, Slice source, std::uint32_t rank) {
   read(rank, source, other_);
   if (other_.size() == 1 && other_.front().origin == no_origin) {
-    for (const Interleaving::Part& part : of.parts) write(rank, part.slice, {{0, part.slice.numel, other_.front().form, no_origin}});
+    for (const Interleaving::Part& part : of.parts) write(rank, part.slice, {{0, part.slice.numel, other_.front().form}});
     return;
   }
   of.each(source, [&](Slice in_rows, Slice in_slice) {
@@ -126,17 +209,20 @@ void SymbolicMemory::part_rows(const Interleaving& of, Slice source, std::uint32
 }
 
 Stretch SymbolicMemory::sum_of(const Stretch& a, const Stretch& b) {
-  Stretch out{a.begin, a.end, LinearForms::zero, no_origin};
+  Stretch out{a.begin, a.end, LinearForms::zero};
   if (a.origin == no_origin || b.origin == no_origin) {
     out.form = forms_.sum(a.form, b.form);
     out.origin = std::max(a.origin, b.origin);  // of the one that has terms
+    out.pace = a.origin == no_origin ? b.pace : a.pace;
   } else {
+    parts_ |= a.pace != b.pace;
     out.form = forms_.sum(a.form, forms_.shifted(b.form, b.origin - a.origin));
     out.origin = a.origin;
+    out.pace = a.pace;
   }
-  if (!forms_.has_terms(out.form)) {
-    out.origin = no_origin;
-  } else if (const std::int64_t first = forms_.first_shift(out.form); first != 0) {
+  out = told(out);
+  if (out.origin == no_origin) return out;
+  if (const std::int64_t first = forms_.first_shift(out.form); first != 0) {
     out.form = forms_.shifted(out.form, -first);
     out.origin += first;
   }
@@ -156,7 +242,7 @@ void SymbolicMemory::accumulate(std::uint32_t rank, Slice target, const Stretche
     if (read_[i].end == at) ++i;
     if (more[j].end == at) ++j;
   }
-  write(rank, target, result_);
+  if (!parts_) write(rank, target, result_);
 }
 
 void SymbolicMemory::scale(std::uint32_t rank, Slice target, double factor, bool divides) {
@@ -171,7 +257,7 @@ void SymbolicMemory::scale(std::uint32_t rank, Slice target, double factor, bool
     // Nothing times anything, even what no fraction holds, is nothing; unless it is not finite.
     const bool stays = s.form == LinearForms::zero && std::isfinite(factor) && (!divides || factor != 0);
     const FormId form = stays || s.form == LinearForms::poison ? s.form : quotient ? forms_.scaled(s.form, *quotient) : LinearForms::untold;
-    append(result_, told({s.begin, s.end, form, s.origin}));
+    append(result_, told({s.begin, s.end, form, s.pace, s.origin}));
   }
   if (as_kept) all.write_all(result_);
   else write(rank, target, result_);
@@ -195,7 +281,7 @@ bool SymbolicMemory::finite(std::uint32_t rank, Slice slice) {
 
 double SymbolicMemory::scalar(std::uint32_t rank, Slice slice) {
   if (!finite(rank, slice)) return std::numeric_limits<double>::quiet_NaN();
-  read(rank, slice.part(0, 1), read_);
+  read_any(rank, slice.part(0, 1), read_);
   return read_.front().form <= LinearForms::untold ? 0 : forms_.constant(read_.front().form);
 }
 
@@ -215,14 +301,15 @@ std::uint64_t SymbolicMemory::held_before(std::uint32_t rank, std::span<const Bu
       if (before_.size() <= piece.form) before_.resize(piece.form + 1, LinearForms::poison);
       FormId& form = before_[piece.form];
       if (form == LinearForms::poison) form = forms_.before(piece.form, backward);
-      Stretch held = told({piece.begin, piece.end, form, piece.origin});
+      Stretch held = told({piece.begin, piece.end, form, piece.pace, piece.origin});
       if (held.origin != no_origin) held.origin += forms_.first_shift(form);
       append(result_, held);
     }
     hash.add(result_.size());
     for (const Stretch& held : result_) {
       const std::int64_t first = forms_.has_terms(held.form) ? forms_.first_shift(held.form) : 0;
-      for (const std::uint64_t word : {held.end, std::uint64_t{forms_.shifted(held.form, -first)}, static_cast<std::uint64_t>(held.origin)}) hash.add(word);
+      for (const std::uint64_t word : {held.end, std::uint64_t{forms_.shifted(held.form, -first)}, static_cast<std::uint64_t>(held.origin), std::uint64_t{held.pace}})
+        hash.add(word);
     }
   }
   return hash.value();
@@ -244,7 +331,7 @@ std::span<const WeightPiece> SymbolicMemory::show(std::uint32_t rank, const View
   for (std::uint32_t number = 0; number < view.pieces.size(); ++number) {
     const ViewPiece& piece = view.pieces[number];
     if (piece.parameter < 0) continue;
-    read(rank, piece.slice, read_);
+    read_any(rank, piece.slice, read_);
     const std::int64_t due = parameter_begin_[static_cast<std::size_t>(piece.parameter)] + static_cast<std::int64_t>(piece.parameter_offset);
     for (const Stretch& s : read_) {
       WeightPiece& out = pieces_.emplace_back();

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "sim/execution/rank_classes.h"
 #include "sim/execution/symbolic/steady_forms.h"
 #include "sim/execution/symbolic/stretches.h"
 #include "sim/program/program.h"
@@ -23,17 +25,29 @@ struct SymbolicParticipant {
   const CollectiveCall* call = nullptr;
 };
 
+// Of a class of ranks (rank_classes.h) its leader alone has buffers: what the others hold are the same forms, each so many elements further on.
 class SymbolicMemory {
  public:
-  SymbolicMemory(const Workload& workload, const Timeline& timeline);
+  // classes: outlive the memory; none: each rank by itself.
+  SymbolicMemory(const Workload& workload, const Timeline& timeline, const RankClasses* classes = nullptr);
 
   // Room for the program's buffers, and for those that it has declared since.
   void prepare(std::uint32_t rank, const Program& program);
 
-  // Precondition: kind is one of storage, arithmetic or update.
-  void execute(const Op& op, std::uint32_t rank, const Program& program);
-  // root: an index into the participants.
-  void perform(std::span<const SymbolicParticipant> participants, std::uint32_t root);
+  // Precondition: kind is one of storage, arithmetic or update, and the rank leads. False, and nothing happened: ranks of its class no longer hold the same
+  // forms after it, and are to do it each by itself.
+  [[nodiscard]] bool execute(const Op& op, std::uint32_t rank, const Program& program);
+  // root: an index into the participants. leaves: told of a rank that does not receive what its class does, before anything is written; it is by itself then.
+  using Leaves = std::function<void(std::uint32_t rank)>;
+  void perform(std::span<const SymbolicParticipant> participants, std::uint32_t root, const Leaves& leaves = {});
+
+  // ---- classes
+  // The rank's own buffers, as a leader has them for it.
+  void stand_apart(std::uint32_t rank, std::uint32_t leader);
+  // Whether what ranks of the class hold differs by where it lies.
+  bool has_paces(std::uint32_t leader) const;
+  // Nobody is left in its class.
+  void forget_paces(std::uint32_t rank);
 
   // What the host reads: a flag or a count. Contributions count as 0 but where the script plants an overflow in one.
   double scalar(std::uint32_t rank, Slice slice);
@@ -54,7 +68,14 @@ class SymbolicMemory {
  private:
   PiecewiseBuffer& buffer(std::uint32_t rank, BufferId id);
   void read(std::uint32_t rank, Slice slice, Stretches& out) { buffer(rank, slice.buffer).read(slice.offset, slice.numel, out); }
-  void write(std::uint32_t rank, Slice slice, const Stretches& in) { buffer(rank, slice.buffer).write(slice.offset, in); }
+  // Likewise of any rank of a class.
+  void read_any(std::uint32_t rank, Slice slice, Stretches& out);
+  Stretch as_of(std::int64_t places, Stretch s) const;
+  void write(std::uint32_t rank, Slice slice, const Stretches& in) {
+    PiecewiseBuffer& to = buffer(rank, slice.buffer);
+    if (!shares_.empty() && slice.numel == to.numel()) forget_share(rank, slice.buffer);
+    to.write(slice.offset, in);
+  }
 
   void write_one(std::uint32_t rank, Slice target, FormId form, std::int64_t origin);
   void deposit(const Op& op, std::uint32_t rank);
@@ -79,16 +100,41 @@ class SymbolicMemory {
 
   // The way in which all inputs are kept, where each is the whole of its buffer and all are of the same rows; else nothing.
   std::shared_ptr<const Rows> common_rows(std::span<const SymbolicParticipant> participants);
+  // A rank that takes part for all of its class, or for itself alone.
+  struct Party {
+    std::uint32_t rank = 0;
+    bool for_all = false;
+  };
   void reduce(std::span<const SymbolicParticipant> participants, bool as_kept, Stretches& out);
-  Stretch reduced(std::span<const SymbolicParticipant> participants, std::span<const Stretch> held);
+  void take_in(const SymbolicParticipant& of, bool as_kept);
+  Stretch reduced(const CollectiveCall& call, std::size_t world, std::span<const Stretch> held);
   Stretch largest(std::span<const Stretch> held);
+  void scatter(std::span<const SymbolicParticipant> participants, const PiecewiseBuffer& sums, const Leaves& leaves);
+  bool takes_pace(Stretches& of_leader, const Stretches& of_other, std::int64_t places, bool first);
   void gather(std::span<const SymbolicParticipant> participants, std::uint32_t from, std::uint32_t to, Stretches& out);
+  void write_to_all(std::span<const SymbolicParticipant> participants, const Stretches& whole);
+  PaceId pace_of(std::int64_t elements);
+  // Where in a buffer a rank that runs for others holds its share, which those have so much further on at each place, and what it took the place of.
+  struct Share {
+    std::uint32_t rank = 0;
+    Slice slice;
+    std::int64_t pace = 0;
+    Stretches under;
+  };
+  void keep_share(std::uint32_t leader, Slice slice, std::int64_t pace);
+  void take_shares(std::uint32_t rank, std::uint32_t leader);
+  void forget_share(std::uint32_t rank, BufferId buffer);
 
   const Workload& workload_;
   const Timeline& timeline_;
   LinearForms forms_;
-  std::vector<std::int64_t> parameter_begin_;          // where a parameter begins, all of them one after the other
-  std::vector<std::vector<PiecewiseBuffer>> buffers_;  // by rank
+  std::vector<std::int64_t> parameter_begin_;  // where a parameter begins, all of them one after the other
+  const RankClasses by_themselves_;
+  const RankClasses& classes_;
+  std::vector<std::vector<PiecewiseBuffer>> buffers_;  // by rank that leads
+  std::vector<std::int64_t> paces_{0};                 // by number: elements
+  std::vector<Share> shares_;                          // until their buffers are written as a whole
+  bool parts_ = false;                                 // ranks of a class would come to hold other forms
   std::vector<FormId> before_;                         // by form, of the backward below; poison: not worked out
   std::uint32_t before_backward_ = 0;
   struct {
@@ -97,7 +143,8 @@ class SymbolicMemory {
     FormId form = LinearForms::poison;  // poison: none yet
   } last_deposit_;
   Stretches read_, other_, result_, one_;
-  std::vector<Stretches> inputs_;
+  std::vector<Party> parties_;
+  std::vector<Stretches> inputs_;  // by party
   std::vector<WeightPiece> pieces_;
   std::vector<Said> said_;  // by form, as the rank said it that was asked last
 };

@@ -37,8 +37,6 @@ constexpr std::array<std::pair<std::string_view, StepFact>, step_facts> facts_by
 
 bool counts(const json& value) { return value.is_number_integer() && (value.is_number_unsigned() || value.get<std::int64_t>() >= 0); }
 
-InputError wrong(const std::string& where, const std::string& what) { return {where, what}; }
-
 std::optional<InputError> add_piece(const json& piece, const std::string& where, Dtype dtype, const Scenario& scenario, std::uint64_t& at, ShownBuffer& out) {
   if (!piece.is_array() || piece.size() != 3 || !piece[0].is_number_integer() || !counts(piece[1]) || !counts(piece[2])) return wrong(where, "expected [parameter, offset, numel]");
   const auto parameter = piece[0].get<std::int64_t>();

@@ -86,4 +86,6 @@ Observation observation_of(const ShownBuffer& buffer, std::uint32_t rank, std::u
 // What a message of that type may have; an error where it has something else, or lacks what it must have.
 std::optional<InputError> keys_problem(const nlohmann::json& message, const std::vector<std::string_view>& needed, const std::vector<std::string_view>& possible = {});
 
+inline InputError wrong(const std::string& where, const std::string& what) { return {where, what}; }
+
 }  // namespace gradledger::driver

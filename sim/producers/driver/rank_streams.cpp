@@ -13,7 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-InputError wrong(const std::string& where, const std::string& what) { return {where, what}; }
 InputError at_place(std::uint32_t place, const std::string& what) { return wrong("/" + std::to_string(place), what); }
 
 std::optional<std::uint32_t> number_in(const json& value, std::uint64_t end) {

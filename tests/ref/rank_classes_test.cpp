@@ -1,0 +1,227 @@
+// Ranks that do the same are run once: a sink must see what it sees where each is run by itself. Programs are drawn, all ranks' alike but for what differs by
+// rank in real ones: where a share lies, which elements a view shows, an event that one rank does not run, an operation that only one has.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "search/draw/generator.h"
+#include "sim/base/hash.h"
+#include "sim/frameworks/framework.h"
+#include "sim/load.h"
+#include "sim/scenario/parse.h"
+#include "tests/support/in_words.h"
+#include "tests/support/long_windows.h"
+#include "tests/support/sanitized.h"
+
+namespace gradledger::testing {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint32_t chunk = 6;
+
+struct Faults {
+  std::uint32_t rank = no_index, event = no_index;  // an operation that only this rank has
+  bool races = false;                               // two streams meet at that event, on all ranks
+  bool places_apart = true;                         // shares of a rank may lie in place, and be summed with what lies elsewhere
+};
+
+// Operations on a few buffers that a seed draws, the same on all ranks.
+class Drawn final : public Engine {
+ public:
+  Drawn(const EngineContext& context, std::uint64_t seed, const Faults& faults)
+      : rank_(context.rank), world_(context.timeline->world_size), seed_(seed), faults_(faults), timeline_(context.timeline) {}
+  std::unique_ptr<Engine> clone() const override { return std::make_unique<Drawn>(*this); }
+
+  void initialise(ProgramWriter& w) override {
+    full_ = w.declare("full", Dtype::float32, 81);
+    sum_ = w.declare("sum", Dtype::float32, 81);
+    wide_ = w.declare("wide", Dtype::float32, std::uint64_t{world_} * chunk);
+    share_ = w.declare("share", Dtype::float32, chunk);
+    for (const BufferId b : {full_, sum_, wide_, share_}) {
+      w.allocate(b);
+      w.fill(w.whole(b), 0.0);
+    }
+    w.deposit(w.whole(share_).part(0, 4), no_index, 0, std::uint64_t{rank_} * 4, 1.0, false);  // its part of the weights
+  }
+
+  void handle(const Event& event, ProgramWriter& w) override {
+    SplitMix64 random(hash_keys({seed_, w.event()}));
+    const auto* backward = event.as<events::Backward>();
+    for (std::uint32_t n = 3 + random.below(6); n > 0; --n) operation(w, random, backward ? backward->ordinal : no_index);
+    if (w.event() != faults_.event) return;
+    if (rank_ == faults_.rank) w.multiply(w.whole(sum_), 0.5);
+    if (faults_.races) {
+      const OnStream side(w, Stream::side);
+      w.fill(w.whole(sum_), 0.0);
+    }
+  }
+  bool suspended() const override { return false; }
+  void resume(double, ProgramWriter&) override { FAIL() << "nothing was read"; }
+
+  void observe(ProgramWriter& w) override {
+    for (const auto& [name, buffer] : {std::pair("full", full_), std::pair("sum", sum_)})
+      w.observe(w.view(name, {{w.whole(buffer).part(0, 50), 0, 0}, {w.whole(buffer).part(50, 31), 1, 0}}), Role::scratch, 1, true);
+    w.observe(w.view("share", {{w.whole(share_), 0, std::uint64_t{rank_} * chunk}}), Role::scratch, 1, true);
+  }
+
+ private:
+  Slice drawn(ProgramWriter& w, SplitMix64& random, BufferId buffer, std::uint64_t numel) const {
+    const Slice all = w.whole(buffer);
+    return all.part(random.below(static_cast<std::uint32_t>(all.numel - numel + 1)), numel);
+  }
+  BufferId any(SplitMix64& random) const { return std::array{full_, sum_, wide_}[random.below(3)]; }
+
+  void operation(ProgramWriter& w, SplitMix64& random, std::uint32_t backward) const {
+    const std::uint64_t numel = 1 + random.below(chunk * world_);
+    switch (random.below(12)) {
+      case 0:
+      case 1:
+      case 2:
+        if (backward == no_index) return;
+        w.deposit(w.whole(full_).part(0, 50), backward, 0, 0, 1.0 / (1 + random.below(3)), random.below(2) == 0);
+        return w.deposit(w.whole(full_).part(50, 31), backward, 1, 0, 1.0, true);
+      case 3: {
+        const Slice to = drawn(w, random, any(random), std::min<std::uint64_t>(numel, chunk)), from = drawn(w, random, any(random), to.numel);
+        return from.buffer == to.buffer ? void() : w.copy(to, from);
+      }
+      case 4: {
+        const Slice to = drawn(w, random, any(random), std::min<std::uint64_t>(numel, chunk)), from = drawn(w, random, any(random), to.numel);
+        return from.buffer == to.buffer ? void() : w.accumulate(to, from);
+      }
+      case 5: return w.divide(w.whole(any(random)), 2.0);
+      case 6: return w.copy(w.whole(wide_), w.whole(full_).part(random.below(2), w.whole(wide_).numel));
+      case 7:
+        return collective(w, {.kind = CollectiveKind::all_reduce, .op = random.below(2) == 0 ? ReduceOp::sum : ReduceOp::avg, .input = w.whole(full_), .output = w.whole(sum_)});
+      case 8: return collective(w, {.kind = CollectiveKind::reduce_scatter, .input = w.whole(wide_), .output = w.whole(share_)});
+      case 9: return in_place(w, random);
+      case 10: return collective(w, {.kind = CollectiveKind::all_gather, .input = w.whole(share_), .output = w.whole(wide_)});
+      default: return rarely(w, random);
+    }
+  }
+
+  void rarely(ProgramWriter& w, SplitMix64& random) const {
+    const std::uint32_t root = random.below(world_), kind = random.below(6);
+    if (kind == 0) return collective(w, {.kind = CollectiveKind::reduce, .root = root, .input = w.whole(full_), .output = w.whole(sum_)});
+    if (kind == 1) return collective(w, {.kind = CollectiveKind::broadcast, .root = root, .input = w.whole(sum_), .output = w.whole(sum_)});
+    if (kind == 2 && faults_.places_apart) return w.accumulate(w.whole(share_), drawn(w, random, full_, chunk));
+    if (kind == 3 && faults_.places_apart) return w.accumulate(drawn(w, random, sum_, chunk), w.whole(share_));
+  }
+
+  // Where the rank's own share lies; read there; and the buffer is done with, or not.
+  void in_place(ProgramWriter& w, SplitMix64& random) const {
+    const Slice own = w.whole(wide_).part(std::uint64_t{rank_} * chunk, chunk);
+    collective(w, {.kind = CollectiveKind::reduce_scatter, .op = ReduceOp::avg, .input = w.whole(wide_), .output = own});
+    if (random.below(2) == 0) w.copy(w.whole(share_), own);
+    else w.accumulate(w.whole(share_).part(1, chunk - 1), own.part(0, chunk - 1));
+    if (random.below(8) != 0) w.fill(w.whole(wide_), 0.0);
+  }
+
+  static void collective(ProgramWriter& w, CollectiveCall call) { w.collective(call); }
+
+  std::uint32_t rank_, world_;
+  std::uint64_t seed_;
+  Faults faults_;
+  const Timeline* timeline_;
+  BufferId full_ = 0, sum_ = 0, wide_ = 0, share_ = 0;
+};
+
+Scenario of_world(std::uint32_t world, std::uint32_t micro_batches) {
+  return one_long_window({{{"name", "a"}, {"numel", 50}}, {{"name", "b"}, {"numel", 31}}}, 0, world, micro_batches, false);
+}
+
+EngineFactory drawn_by(std::uint64_t seed, const Faults& faults = {}) {
+  return [=](const EngineContext& c) { return std::make_unique<Drawn>(c, seed, faults); };
+}
+
+TEST(ranks_of_a_class, show_what_they_show_where_each_is_run) {
+  std::uint32_t once = 0, some = 0, each = 0;
+  for (std::uint64_t seed = 0; seed < (sanitized ? 100 : 600); ++seed) {
+    const auto world = static_cast<std::uint32_t>(2 + seed % 11);
+    Both both;
+    run_both(of_world(world, 4), both, drawn_by(seed));
+    if (HasFailure()) FAIL() << "seed " << seed;
+    EXPECT_EQ(both.of_all.ranks_run, world);
+    const std::uint32_t run = both.of_brief.ranks_run;
+    ++(run == 1 ? once : run < world ? some : each);
+  }
+  EXPECT_GT(once, sanitized ? 10u : 60u);
+  EXPECT_GT(some + each, sanitized ? 10u : 60u);
+}
+
+// As long as shares are used where they lie, and no buffer is one rank's, nobody leaves.
+TEST(ranks_of_a_class, that_use_their_shares_in_place_stay_together) {
+  for (const int stage : {0, 3}) {
+    Both both;
+    run_both(one_long_window({{{"name", "a"}, {"numel", 64}}, {{"name", "b"}, {"numel", 32}}}, stage, 8, 8, false), both);
+    EXPECT_EQ(both.of_brief.ranks_run, 1u) << "stage " << stage;
+  }
+}
+
+// Padding is the last ranks'.
+TEST(ranks_of_a_class, that_have_other_shares_are_run_by_themselves) {
+  Both both;
+  run_both(one_long_window({{{"name", "a"}, {"numel", 50}}, {{"name", "b"}, {"numel", 31}}}, 3, 8, 8, true), both);
+  EXPECT_GT(both.of_brief.ranks_run, 1u);
+  EXPECT_LT(both.of_brief.ranks_run, 8u);
+}
+
+TEST(a_rank, that_does_something_else_leaves_its_class_and_the_others_stay) {
+  for (const std::uint32_t rank : {0u, 3u, 7u})
+    for (const std::uint64_t seed : {1u, 2u, 3u, 4u}) {
+      Both both, without;
+      run_both(of_world(8, 5), without, drawn_by(seed, {.places_apart = false}));
+      run_both(of_world(8, 5), both, drawn_by(seed, {.rank = rank, .event = 4, .places_apart = false}));
+      if (without.of_brief.ranks_run == 1) EXPECT_EQ(both.of_brief.ranks_run, 2u) << "rank " << rank << ", seed " << seed;
+      else EXPECT_GE(both.of_brief.ranks_run, without.of_brief.ranks_run);
+    }
+}
+
+TEST(a_race, of_a_class_is_told_of_each_of_its_ranks) {
+  const Scenario scenario = of_world(4, 4);
+  const Timeline timeline = make_timeline(scenario).value();
+  const EngineFactory racing = drawn_by(5, {.event = 3, .races = true});
+  RunOptions options;
+  options.linear = options.weights = options.once = options.check_streams = true;
+  options.schedule.policy = Schedule::Policy::in_order;  // so that what the ranks hold is the same
+  InWords all;
+  InWordsOnce brief;
+  make_producer(scenario, timeline, {.engines = racing})->run(NoGradients(), options, all);
+  const RunSummary summary = make_producer(scenario, timeline, {.engines = racing})->run(NoGradients(), options, brief);
+  EXPECT_EQ(summary.ranks_run, 4u);
+  EXPECT_EQ(all.lines, brief.lines);
+  for (std::uint32_t rank = 0; rank < 4; ++rank) {
+    std::size_t races = 0;
+    for (const std::string& line : brief.lines[{rank, 3}]) races += line.starts_with("race in sum");
+    EXPECT_GT(races, 0u) << "rank " << rank;
+  }
+}
+
+class classes_of_drawn_scripts : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(classes_of_drawn_scripts, show_what_they_show_where_each_rank_is_run) {
+  const Framework* framework = framework_named(GetParam());
+  ASSERT_NE(framework, nullptr);
+  search::Profile profile;
+  for (const Variant& variant : framework->search_space()->variants()) profile.variants.push_back(&variant);
+  std::uint32_t compared = 0, together = 0;
+  for (std::uint64_t number = 0; number < (sanitized ? 40 : 150); ++number) {
+    const Scenario scenario = search::draw(profile, 41, number);
+    Both both;
+    run_both(scenario, both);
+    if (HasFailure()) FAIL() << GetParam() << ", case " << number << ": " << to_json(scenario).dump();
+    ++compared;
+    together += both.of_brief.ranks_run < both.of_all.ranks_run;
+  }
+  EXPECT_GT(together, compared / 20) << "of " << compared;
+}
+
+INSTANTIATE_TEST_SUITE_P(by_framework, classes_of_drawn_scripts, ::testing::Values("deepspeed", "ddp", "fsdp1", "fsdp2", "megatron"), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace gradledger::testing

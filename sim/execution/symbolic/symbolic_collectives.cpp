@@ -50,6 +50,7 @@ void SymbolicMemory::scatter(std::span<const SymbolicParticipant> participants, 
     bool paced = false;
   };
   std::vector<Received> shares, apart;
+  std::vector<std::size_t> share_of(buffers_.size());  // by leader
   const std::uint64_t chunk = sums.numel() / participants.size();
   Stretches own;
   for (std::size_t i = 0; i < participants.size(); ++i) {
@@ -59,9 +60,10 @@ void SymbolicMemory::scatter(std::span<const SymbolicParticipant> participants, 
     if (leader == p.rank && classes_.members(leader).empty()) {
       write(p.rank, p.call->output, own);
     } else if (leader == p.rank) {
+      share_of[leader] = shares.size();
       shares.push_back({&p, own});
     } else {
-      Received& share = *std::find_if(shares.begin(), shares.end(), [&](const Received& s) { return s.of->rank == leader; });
+      Received& share = shares[share_of[leader]];
       if (takes_pace(share.held, own, classes_.places(p.rank), !share.paced)) share.paced = true;
       else apart.push_back({&p, own});
     }
@@ -134,13 +136,14 @@ std::shared_ptr<const Rows> SymbolicMemory::common_rows(std::span<const Symbolic
 // Takes in what a rank hands over, of its whole class at once where that lies at the same place.
 void SymbolicMemory::take_in(const SymbolicParticipant& of, bool as_kept) {
   const std::uint32_t leader = classes_.leader(of.rank);
-  if (leader != of.rank && std::any_of(parties_.begin(), parties_.end(), [&](const Party& p) { return p.rank == leader && p.for_all; })) return;
+  if (leader != of.rank && took_in_all_[leader]) return;
   if (inputs_.size() <= parties_.size()) inputs_.emplace_back();
   Stretches& input = inputs_[parties_.size()];
   if (as_kept) buffer(leader, of.call->input.buffer).read_all(input);
   else read(leader, of.call->input, input);
   const bool for_all = leader == of.rank && std::all_of(input.begin(), input.end(), [](const Stretch& s) { return s.pace == 0; });
   parties_.push_back({of.rank, for_all});
+  took_in_all_[of.rank] = for_all;
   if (!for_all)
     for (Stretch& s : input) s = as_of(classes_.places(of.rank), s);
 }
@@ -148,6 +151,7 @@ void SymbolicMemory::take_in(const SymbolicParticipant& of, bool as_kept) {
 // Cut where any rank's input changes.
 void SymbolicMemory::reduce(std::span<const SymbolicParticipant> participants, bool as_kept, Stretches& out) {
   parties_.clear();
+  took_in_all_.assign(buffers_.size(), false);
   for (const SymbolicParticipant& participant : participants) take_in(participant, as_kept);
   const std::uint64_t numel = participants.front().call->input.numel;
   std::vector<std::size_t> at(parties_.size(), 0);

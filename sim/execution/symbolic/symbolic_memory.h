@@ -144,6 +144,7 @@ class SymbolicMemory {
   } last_deposit_;
   Stretches read_, other_, result_, one_;
   std::vector<Party> parties_;
+  std::vector<bool> took_in_all_;  // by rank that leads: one of the parties is its whole class
   std::vector<Stretches> inputs_;  // by party
   std::vector<WeightPiece> pieces_;
   std::vector<Said> said_;  // by form, as the rank said it that was asked last

@@ -1,5 +1,5 @@
 // Names by number, in the order in which they came first. What names the same things again and again does so in the same order: most often the next one is
-// the one behind the last.
+// the last again, or the one behind it.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@ namespace gradledger {
 class NumberedNames {
  public:
   std::uint32_t number_of(std::string_view name) {
+    if (last_ < by_number_.size() && by_number_[last_]->first == name) return last_;
     if (++last_ >= by_number_.size()) last_ = 0;
     if (last_ < by_number_.size() && by_number_[last_]->first == name) return last_;
     const auto known = numbers_.find(name);

@@ -90,6 +90,7 @@ void Emission::end_event(Engine& engine, ProgramWriter& writer) const {
 void Emission::emit(std::uint32_t r, std::uint32_t event, std::uint32_t events_before, const Body& body) {
   Rank& rank = ranks_[r];
   const bool leads_others = !classes_.members(r).empty();
+  const std::uint64_t bytes_before = bytes_of_program(r);
   if (leads_others) twin(r).catch_up(rank.program);
   if (lets_go_) {
     const std::uint32_t needed_from = followers_.alike ? followers_.alike->needed_from(r) : no_index;
@@ -103,7 +104,11 @@ void Emission::emit(std::uint32_t r, std::uint32_t event, std::uint32_t events_b
   written_most_ = std::max(written_most_, rank.program.ops.size() - written_before);
   const std::vector<std::uint32_t> apart = leads_others ? hold_members_to(r, event, events_before, body) : std::vector<std::uint32_t>{};
   take_in(r, written_before, last_before);
-  for (const std::uint32_t other : apart) take_in(other, written_before, last_before);
+  program_bytes_ += bytes_of_program(r) - bytes_before;
+  for (const std::uint32_t other : apart) {
+    take_in(other, written_before, last_before);
+    program_bytes_ += bytes_of_program(other);
+  }
   if (program_bytes_ > bytes_max_) throw ProgramsTooLarge(bytes_max_);
 }
 
@@ -111,7 +116,6 @@ void Emission::write(std::uint32_t r, Program& program, std::uint32_t event, con
   Rank& rank = ranks_[r];
   ProgramWriter writer(program);
   writer.begin_event(event);
-  const std::uint64_t bytes_before = program.bytes();
   try {
     body(*rank.engine, writer);
     if (!rank.engine->suspended()) end_event(*rank.engine, writer);
@@ -120,20 +124,16 @@ void Emission::write(std::uint32_t r, Program& program, std::uint32_t event, con
     if (scenario_.after_error == AfterError::go_on) end_event(*rank.engine, writer);
     else rank.emitted_all = true;
   }
-  program_bytes_ += program.bytes() - bytes_before;
 }
 
 // What a rank that leads has written reaches whatever follows its program.
 void Emission::take_in(std::uint32_t r, std::uint32_t written_before, const StreamHeads& last_before) {
   Rank& rank = ranks_[r];
   AlikePrograms* const alike = followers_.alike;
-  const std::uint64_t bytes_before = alike ? alike->bytes(r) : 0;
   if (alike) alike->wrote(r, !classes_.members(r).empty());
   if (followers_.rounds) followers_.rounds->wrote(r, rank.program, written_before);
   rank.see_appended(last_before);
   if (followers_.weights) followers_.weights->prepare(r, rank.program);
-  if (!alike) return;
-  program_bytes_ += alike->bytes(r) - bytes_before;
   part_where_streams_race(r);
 }
 
@@ -231,7 +231,6 @@ void Emission::stand_apart(std::uint32_t r, std::uint32_t leader, Program progra
   if (followers_.weights) followers_.weights->stand_apart(r, leader);
   if (followers_.alike) followers_.alike->stand_as(r, leader);
   if (followers_.rounds) followers_.rounds->stand_as(r, leader);
-  program_bytes_ += bytes_of_program(r);
   runnable_.insert(static_cast<std::uint16_t>(r));
 }
 
@@ -255,6 +254,7 @@ void Emission::leave(std::uint32_t r) {
   Program program = ranks_[leader].program;
   program.swap_views(rank.program);
   stand_apart(r, leader, std::move(program));
+  program_bytes_ += bytes_of_program(r);
   classes_.leave(r);
   place(r);
   if (classes_.members(leader).empty()) place(leader);
@@ -267,7 +267,7 @@ void Emission::dissolve(std::uint32_t leader) {
 
 // A race is looked at on every rank by itself.
 void Emission::part_where_streams_race(std::uint32_t leader) {
-  if (classes_.members(leader).empty() || followers_.alike->races(leader).empty()) return;
+  if (classes_.members(leader).empty() || !followers_.alike || followers_.alike->races(leader).empty()) return;
   const std::span<const std::uint32_t> members = classes_.members(leader);
   for (const std::uint32_t member : std::vector(members.rbegin(), members.rend())) {
     leave(member);

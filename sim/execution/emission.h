@@ -79,7 +79,10 @@ class Emission {
   void take_in(std::uint32_t rank, std::uint32_t written_before, const StreamHeads& last_before);
   Program& twin(std::uint32_t leader);
 
-  std::uint64_t bytes_of_program(std::uint32_t r) const { return ranks_[r].program.bytes() + (followers_.alike ? followers_.alike->bytes(r) : 0); }
+  // With what its members write.
+  std::uint64_t bytes_of_program(std::uint32_t r) const {
+    return ranks_[r].program.bytes() + (twins_[r] ? twins_[r]->bytes() : 0) + (followers_.alike ? followers_.alike->bytes(r) : 0);
+  }
 
   const Scenario& scenario_;
   const Timeline& timeline_;

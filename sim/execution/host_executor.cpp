@@ -268,7 +268,7 @@ class HostExecutor::Run {
 
   void observe(std::uint16_t r, const Op& op) {
     if (options_.dry) return;
-    if (weights_) return of_class(r, [&](std::uint32_t member) { reader_.show_weights(member, op, ranks_[r].program); });
+    if (weights_) return reader_.show_weights(r, classes_.members(r), op);
     const std::uint64_t values = reader_.show(r, op);
     hash_.add(values);
     summary_.value_hash += mix(values ^ op.index);  // order of ranks and buffers does not matter

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/base/hash.h"
@@ -43,10 +44,15 @@ class HostReader {
     return value;
   }
 
-  // Likewise of weights. program: of the rank, but for its views.
-  void show_weights(std::uint32_t r, const Op& op, const Program& program) {
-    const View& view = ranks_[r].program.views[op.index];
-    sink_.weights({r, op.event, op.flag != 0, view.name, op.role, op.scalar, weights_->show(r, view), space_of(program, view)});
+  // Likewise of weights, of a rank that leads and of those that it leads. Views are each rank's own.
+  void show_weights(std::uint32_t leader, std::span<const std::uint32_t> members, const Op& op) {
+    const View& of_leader = ranks_[leader].program.views[op.index];
+    const MemorySpace space = space_of(ranks_[leader].program, of_leader);
+    sink_.weights({leader, op.event, op.flag != 0, of_leader.name, op.role, op.scalar, weights_->show(leader, of_leader), space});
+    for (const std::uint32_t r : members) {
+      const View& view = ranks_[r].program.views[op.index];
+      sink_.weights({r, op.event, op.flag != 0, of_leader.name, op.role, op.scalar, weights_->show_member(r, view), space});
+    }
   }
 
   // Shows the snapshot that the operation asks for. The hash is of its values.

@@ -100,7 +100,7 @@ struct RunSummary {
   bool replay_diverged = false;                // a recorded decision was not enabled; continued with the seeded policy
   bool completed = false;                      // every rank reached the end of its script
   std::uint64_t operations = 0;
-  std::uint32_t ranks_run = 0;  // by themselves at the end; the others did what one of these did. 0: a producer that does not say
+  std::uint32_t ranks_run = 0;   // by themselves at the end; the others did what one of these did. 0: a producer that does not say
   std::uint64_t bytes_peak = 0;  // held by buffers, all ranks
 };
 

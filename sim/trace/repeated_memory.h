@@ -3,7 +3,8 @@
 
 namespace gradledger {
 
-// A sink that is one of these too is not shown the allocations of rounds that repeat the one before them.
+// A sink that is one of these too is not shown the allocations of rounds that repeat the one before them; and of a rank that does what another one does, no more
+// than the first allocation of each buffer.
 struct NeedsNoRepeatedMemory {};
 
 }  // namespace gradledger

@@ -327,26 +327,43 @@ void SymbolicMemory::pass(std::uint32_t rank, SteadyForms& forms, std::uint64_t 
 }
 
 std::span<const WeightPiece> SymbolicMemory::show(std::uint32_t rank, const View& view) {
-  pieces_.clear();
+  shown_.clear();
+  const bool leads = classes_.leads(rank);
+  shown_at_one_pace_ = leads;
   for (std::uint32_t number = 0; number < view.pieces.size(); ++number) {
-    const ViewPiece& piece = view.pieces[number];
-    if (piece.parameter < 0) continue;
-    read_any(rank, piece.slice, read_);
-    const std::int64_t due = parameter_begin_[static_cast<std::size_t>(piece.parameter)] + static_cast<std::int64_t>(piece.parameter_offset);
-    for (const Stretch& s : read_) {
-      WeightPiece& out = pieces_.emplace_back();
-      out.piece = number;
-      out.parameter = static_cast<std::uint32_t>(piece.parameter);
-      out.parameter_offset = piece.parameter_offset + s.begin;
-      out.numel = s.end - s.begin;
-      out.held = s.form == LinearForms::poison ? WeightPiece::Held::unwritten : s.form == LinearForms::untold ? WeightPiece::Held::untold : WeightPiece::Held::weights;
-      if (out.held != WeightPiece::Held::weights) continue;
-      const Said& said = said_by(rank, s.form);
-      out.form = said.form;
-      out.shift = s.origin == no_origin ? 0 : s.origin - due;
-      out.terms = said.terms;
-      out.constant = said.constant;
+    if (view.pieces[number].parameter < 0) continue;
+    if (leads) read(rank, view.pieces[number].slice, read_);
+    else read_any(rank, view.pieces[number].slice, read_);
+    const bool alike = std::all_of(read_.begin(), read_.end(), [&](const Stretch& s) { return s.pace == read_.front().pace; });
+    if (!alike) {  // neighbours may be one on this rank
+      shown_at_one_pace_ = false;
+      read_any(rank, view.pieces[number].slice, read_);
     }
+    for (const Stretch& s : read_) shown_.push_back({number, s});
+  }
+  return say(rank, view);
+}
+
+std::span<const WeightPiece> SymbolicMemory::show_member(std::uint32_t rank, const View& view) { return shown_at_one_pace_ ? say(rank, view) : show(rank, view); }
+
+// What is kept of a view, as the rank has it.
+std::span<const WeightPiece> SymbolicMemory::say(std::uint32_t rank, const View& view) {
+  pieces_.clear();
+  for (const ShownStretch& shown : shown_) {
+    const ViewPiece& piece = view.pieces[shown.piece];
+    const Stretch s = as_of(classes_.places(rank), shown.held);
+    WeightPiece& out = pieces_.emplace_back();
+    out.piece = shown.piece;
+    out.parameter = static_cast<std::uint32_t>(piece.parameter);
+    out.parameter_offset = piece.parameter_offset + s.begin;
+    out.numel = s.end - s.begin;
+    out.held = s.form == LinearForms::poison ? WeightPiece::Held::unwritten : s.form == LinearForms::untold ? WeightPiece::Held::untold : WeightPiece::Held::weights;
+    if (out.held != WeightPiece::Held::weights) continue;
+    const Said& said = said_by(rank, s.form);
+    out.form = said.form;
+    out.shift = s.origin == no_origin ? 0 : s.origin - parameter_begin_[out.parameter] - static_cast<std::int64_t>(piece.parameter_offset);
+    out.terms = said.terms;
+    out.constant = said.constant;
   }
   return pieces_;
 }
@@ -356,6 +373,7 @@ const SymbolicMemory::Said& SymbolicMemory::said_by(std::uint32_t rank, FormId f
   if (said_.size() <= form) said_.resize(form + 1);
   Said& said = said_[form];
   if (said.rank == rank) return said;
+  if (said.rank != no_index && said.form == form) return said;  // it is nobody's own: every rank says the same
   const FormId on_rank = forms_.on_rank(form, rank);
   return said = {rank, on_rank, forms_.constant(on_rank), forms_.terms(on_rank)};
 }

@@ -64,6 +64,8 @@ class SymbolicMemory {
 
   // Valid until the next call, terms for as long as this lives.
   std::span<const WeightPiece> show(std::uint32_t rank, const View& view);
+  // Likewise of one more rank of the class. Precondition: of the same memory as what was shown last of its leader, and nothing happened since.
+  std::span<const WeightPiece> show_member(std::uint32_t rank, const View& view);
 
  private:
   PiecewiseBuffer& buffer(std::uint32_t rank, BufferId id);
@@ -89,6 +91,12 @@ class SymbolicMemory {
   static std::optional<Rational> quotient_of(double factor);
   Stretch sum_of(const Stretch& a, const Stretch& b);
   Stretch told(Stretch s) const;
+  // A stretch of what is shown, and of which piece of the view it is.
+  struct ShownStretch {
+    std::uint32_t piece = 0;
+    Stretch held;
+  };
+  std::span<const WeightPiece> say(std::uint32_t rank, const View& view);
   // A form as its rank says it, with its terms.
   struct Said {
     std::uint32_t rank = no_index;
@@ -146,6 +154,8 @@ class SymbolicMemory {
   std::vector<Party> parties_;
   std::vector<bool> took_in_all_;  // by rank that leads: one of the parties is its whole class
   std::vector<Stretches> inputs_;  // by party
+  std::vector<ShownStretch> shown_;
+  bool shown_at_one_pace_ = true;  // stretches of a piece: it is cut alike on every rank
   std::vector<WeightPiece> pieces_;
   std::vector<Said> said_;  // by form, as the rank said it that was asked last
 };

@@ -64,15 +64,12 @@ void AlikePrograms::wrote(std::uint32_t r, bool kept) {
 }
 
 void AlikePrograms::stand_as(std::uint32_t r, std::uint32_t other) {
-  const OfRank& like = of_rank_[other];
-  OfRank &rank = of_rank_[r], &of = of_rank_[like.leader];
-  rank.leader = like.leader;
-  rank.compared = like.compared;
-  const bool of_leader = like.leader == other;
-  rank.next = of_leader ? of.log_begin + of.log.size() : like.next;
-  rank.extents = of_leader ? std::vector<StreamCheck::Extents>{} : like.extents;
-  rank.differences = like.differences;
-  rank.slices = like.slices;
+  OfRank &rank = of_rank_[r], &of = of_rank_[other];
+  expects(of.leader == other, "a rank stands as one does that follows another");
+  rank.leader = other;
+  rank.compared = of.compared;
+  rank.next = of.log_begin + of.log.size();
+  rank.extents.clear();
   rank.place = of.followers.size();
   of.followers.push_back(r);
 }

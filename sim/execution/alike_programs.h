@@ -29,7 +29,7 @@ class AlikePrograms {
   void begin(std::uint32_t rank, bool by_itself = false);
   // Its engine has written more. kept: others may come to stand as it does.
   void wrote(std::uint32_t rank, bool kept = false);
-  // A rank that did not begin has done all that the other one did, or all but what that one wrote last.
+  // A rank that did not begin has done all that the other one did, which follows nobody, or all but what that one wrote last.
   void stand_as(std::uint32_t rank, std::uint32_t other);
   void back_by_one(std::uint32_t rank);
   // It follows nobody from now on. Precondition: it stands as one does that leads.

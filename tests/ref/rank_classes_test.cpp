@@ -172,14 +172,18 @@ TEST(ranks_of_a_class, that_have_other_shares_are_run_by_themselves) {
 }
 
 TEST(a_rank, that_does_something_else_leaves_its_class_and_the_others_stay) {
+  std::uint32_t together = 0;
   for (const std::uint32_t rank : {0u, 3u, 7u})
-    for (const std::uint64_t seed : {1u, 2u, 3u, 4u}) {
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
       Both both, without;
       run_both(of_world(8, 5), without, drawn_by(seed, {.places_apart = false}));
       run_both(of_world(8, 5), both, drawn_by(seed, {.rank = rank, .event = 4, .places_apart = false}));
-      if (without.of_brief.ranks_run == 1) EXPECT_EQ(both.of_brief.ranks_run, 2u) << "rank " << rank << ", seed " << seed;
-      else EXPECT_GE(both.of_brief.ranks_run, without.of_brief.ranks_run);
+      if (without.of_brief.ranks_run != 1) continue;
+      ++together;
+      EXPECT_GT(both.of_brief.ranks_run, 1u) << "rank " << rank << ", seed " << seed;
+      EXPECT_LT(both.of_brief.ranks_run, 5u) << "rank " << rank << ", seed " << seed;  // what came after it may part some of the others
     }
+  EXPECT_GT(together, 0u);
 }
 
 TEST(a_race, of_a_class_is_told_of_each_of_its_ranks) {

@@ -64,7 +64,7 @@ class FactsSink final : public TraceSink, public TakesRounds {
 };
 
 // Passes everything on to several sinks, in order.
-class Tee final : public TraceSink, public TakesRounds {
+class Tee : public TraceSink, public TakesRounds {
  public:
   void add(TraceSink* sink) {
     if (sink) sinks_.push_back(sink);

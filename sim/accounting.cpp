@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/base/overloaded.h"
+#include "sim/execution/symbolic/steady_rounds.h"
 #include "sim/frameworks/framework.h"
 
 namespace gradledger {
@@ -20,6 +21,16 @@ void add(MemoryBytes& bytes, BufferPurpose purpose, bool allocated, std::uint64_
   apply(static_cast<std::size_t>(purpose));
   if (is_gradient_memory(purpose)) apply(gradient_memory);
   apply(all_memory);
+}
+
+CollectiveKey key_of(const CollectiveRecord& record) { return {record.purpose, record.kind, record.group, record.dtype}; }
+
+CollectiveAccount payload_of(const CollectiveRecord& record) { return {1, record.numel, std::uint64_t{record.numel} * size_of(record.dtype)}; }
+
+void add(CollectiveAccount& to, const CollectiveAccount& more) {
+  to.count += more.count;
+  to.elements += more.elements;
+  to.bytes += more.bytes;
 }
 
 void raise_to(MemoryBytes& peak, const MemoryBytes& now) {
@@ -53,10 +64,7 @@ std::optional<std::size_t> memory_kind_named(std::string_view name) {
 CollectiveAccount PhaseAccount::total(Purpose purpose) const {
   CollectiveAccount out;
   for (const auto& [key, account] : collectives) {
-    if (std::get<Purpose>(key) != purpose) continue;
-    out.count += account.count;
-    out.elements += account.elements;
-    out.bytes += account.bytes;
+    if (std::get<Purpose>(key) == purpose) add(out, account);
   }
   return out;
 }
@@ -64,10 +72,7 @@ CollectiveAccount PhaseAccount::total(Purpose purpose) const {
 CollectiveAccount WindowAccount::total(Purpose purpose) const {
   CollectiveAccount out;
   for (const PhaseAccount& phase : phases) {
-    const CollectiveAccount of_phase = phase.total(purpose);
-    out.count += of_phase.count;
-    out.elements += of_phase.elements;
-    out.bytes += of_phase.bytes;
+    add(out, phase.total(purpose));
   }
   return out;
 }
@@ -91,23 +96,54 @@ std::vector<Phase> phases_of(const Timeline& timeline) {
   return out;
 }
 
+RunOptions accounting_run(const Scenario& scenario, const Timeline& timeline) {
+  RunOptions run{.observe_events = false, .linear = true, .once = true};
+  const bool repeats = !rounds_of(scenario, timeline, SteadyRounds::rounds_min).empty();
+  run.dry = !repeats;
+  run.weights = run.check_streams = repeats;  // ranks that do the same are known by the check of their streams
+  return run;
+}
+
 std::uint64_t accounting_bytes(const Timeline& timeline) { return std::uint64_t{timeline.world_size} * timeline.steps * sizeof(WindowAccount); }
 
 AccountingSink::AccountingSink(const Scenario& scenario, const Timeline& timeline)
-    : timeline_(timeline), phases_(phases_of(timeline)), purposes_(purposes_of_buffers(scenario)), changes_(timeline.world_size), reached_(timeline.world_size, 0) {
+    : timeline_(timeline),
+      phases_(phases_of(timeline)),
+      purposes_(purposes_of_buffers(scenario)),
+      changes_(timeline.world_size),
+      reached_(timeline.world_size, 0),
+      repeats_(timeline.events.size()) {
   out_.ranks.resize(timeline.world_size);
   for (RankAccount& rank : out_.ranks) rank.windows.resize(timeline.steps);
   out_.windows_closed = timeline.steps - (timeline.open_window ? 1 : 0);
 }
 
-void AccountingSink::collective(const CollectiveRecord& record) {
-  const Event& event = timeline_.events[record.event];
-  PhaseAccount& phase = out_.ranks[record.rank].windows[event.step].phases[static_cast<std::size_t>(phases_[record.event])];
+PhaseAccount& AccountingSink::phase_at(std::uint32_t rank, std::uint32_t event) {
+  PhaseAccount& phase = out_.ranks[rank].windows[timeline_.events[event].step].phases[static_cast<std::size_t>(phases_[event])];
   phase.happened = true;
-  CollectiveAccount& account = phase.collectives[{record.purpose, record.kind, record.group, record.dtype}];
-  ++account.count;
-  account.elements += record.numel;
-  account.bytes += std::uint64_t{record.numel} * size_of(record.dtype);
+  return phase;
+}
+
+void AccountingSink::collective(const CollectiveRecord& record) { add(phase_at(record.rank, record.event).collectives[key_of(record)], payload_of(record)); }
+
+void AccountingSink::round_again(KeptRound& round) {
+  if (round.round() == 1) {
+    round_.clear();
+    for (const KeptRound::Entry& entry : round.entries()) {
+      if (entry.kind == KeptRound::Kind::event_done) round_[{entry.rank, entry.index}];
+      if (entry.kind != KeptRound::Kind::collective) continue;
+      const CollectiveRecord& call = round.collective(entry.index);
+      add(round_[{entry.rank, call.event}][key_of(call)], payload_of(call));
+    }
+  }
+  for (const auto& [where, sent] : round_) {
+    const auto [rank, event] = std::pair(where.first, where.second + round.events_later());
+    expects(phases_[event] == phases_[where.second], "a round repeats one of another phase");
+    PhaseAccount& phase = phase_at(rank, event);
+    for (const auto& [key, account] : sent) add(phase.collectives[key], account);
+    event_done(rank, event);
+    repeats_[event] = true;
+  }
 }
 
 BufferPurpose AccountingSink::purpose_of(std::string_view buffer) {
@@ -118,8 +154,11 @@ BufferPurpose AccountingSink::purpose_of(std::string_view buffer) {
 
 void AccountingSink::memory(const MemoryRecord& r) { changes_[r.rank].push_back({r.order, r.event, r.at_start, r.allocated, purpose_of(r.buffer), r.space, r.bytes}); }
 
+// Of several ranks the lowest is told, whichever came first.
 void AccountingSink::engine_error(const EngineErrorRecord& r) {
-  if (!out_.stopped) out_.stopped = "rank " + std::to_string(r.rank) + ", " + timeline_.describe(r.event) + ": " + r.type + ": " + r.message;
+  if (out_.stopped && r.rank >= stopped_rank_) return;
+  stopped_rank_ = r.rank;
+  out_.stopped = "rank " + std::to_string(r.rank) + ", " + timeline_.describe(r.event) + ": " + r.type + ": " + r.message;
 }
 
 void AccountingSink::deadlock(const DeadlockRecord& r) {
@@ -147,10 +186,8 @@ void AccountingSink::account(std::uint32_t r, std::vector<Change>& changes) {
   rank.start = now;
   for (std::uint32_t e = 0; e < timeline_.events.size(); ++e) {
     const bool changes_here = next < changes.size() && changes[next].event == e;
-    if (!changes_here && (e >= reached_[r] || !timeline_.events[e].runs_on(r))) continue;
-    const Event& event = timeline_.events[e];
-    PhaseAccount& phase = rank.windows[event.step].phases[static_cast<std::size_t>(phases_[e])];
-    phase.happened = true;
+    if (!changes_here && (e >= reached_[r] || repeats_[e] || !timeline_.events[e].runs_on(r))) continue;
+    PhaseAccount& phase = phase_at(r, e);
     for (std::size_t s = 0; s < space_count; ++s) raise_to(phase.space[s].peak, now[s]);
     for (; next < changes.size() && changes[next].event == e; ++next) {
       apply(changes[next]);

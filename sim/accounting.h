@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "sim/engine/buffers.h"
+#include "sim/trace/kept_round.h"
 #include "sim/trace/producer.h"
+#include "sim/trace/repeated_memory.h"
 
 namespace gradledger {
 
@@ -86,8 +88,8 @@ struct Accounting {
 };
 
 // Collects one run. Bytes are counted in the order in which a rank's host allocates and frees, as a caching allocator counts them, so that
-// they depend on no schedule.
-class AccountingSink final : public TraceSink {
+// they depend on no schedule. A round that repeats allocates and frees what the one before it did, and so needs no look.
+class AccountingSink final : public TraceSink, public NeedsMemoryOfRounds, public TakesRounds {
  public:
   // Both outlive the sink.
   AccountingSink(const Scenario& scenario, const Timeline& timeline);
@@ -98,6 +100,7 @@ class AccountingSink final : public TraceSink {
   void engine_error(const EngineErrorRecord& record) override;
   void deadlock(const DeadlockRecord& record) override;
   void mismatch(const MismatchRecord& record) override;
+  void round_again(KeptRound& round) override;
 
   Accounting take();
 
@@ -110,6 +113,9 @@ class AccountingSink final : public TraceSink {
     std::uint64_t bytes = 0;
   };
 
+  using Sent = std::map<CollectiveKey, CollectiveAccount>;
+
+  PhaseAccount& phase_at(std::uint32_t rank, std::uint32_t event);
   BufferPurpose purpose_of(std::string_view buffer);
   void account(std::uint32_t rank, std::vector<Change>& changes);
 
@@ -117,10 +123,16 @@ class AccountingSink final : public TraceSink {
   const std::vector<Phase> phases_;  // by event
   BufferPurposes purposes_;
   std::map<std::string, BufferPurpose, std::less<>> known_;
-  std::vector<std::vector<Change>> changes_;  // by rank
-  std::vector<std::uint32_t> reached_;        // by rank: events done
+  std::vector<std::vector<Change>> changes_;                       // by rank
+  std::vector<std::uint32_t> reached_;                             // by rank: events done
+  std::vector<bool> repeats_;                                      // by event: of a round that nobody ran
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Sent> round_;  // that repeats: by rank and event of the one that was run
+  std::uint32_t stopped_rank_ = 0;  // that raised
   Accounting out_;
 };
+
+// The run that an accounting is of, for a sink that takes rounds: dry; where a script repeats rounds on weights, which proves that they repeat and runs a few.
+RunOptions accounting_run(const Scenario& scenario, const Timeline& timeline);
 
 // By event.
 std::vector<Phase> phases_of(const Timeline& timeline);

@@ -175,6 +175,9 @@ class NoGradients final : public GradientSource {
   void gradient(std::uint32_t, std::uint32_t, std::uint32_t, std::uint64_t, std::span<double>) const override { expects(false, "a dry run asks for no gradient"); }
 };
 
+// Rounds that repeat are taken as they are by all of them.
+class MemoryOfRounds final : public ref::Tee, public NeedsMemoryOfRounds {};
+
 }  // namespace
 
 Accounting account(const Loaded& loaded, const Options& options, TraceSink* watch, const std::function<void(std::span<const Rank>)>& look) {
@@ -183,12 +186,15 @@ Accounting account(const Loaded& loaded, const Options& options, TraceSink* watc
   // The other half is for what is recorded of them, which is less.
   const auto producer = gradledger::make_producer(loaded.scenario, loaded.timeline, {.program_bytes_max = options.memory_limit / 2});
   AccountingSink accounting(loaded.scenario, loaded.timeline);
-  ref::Tee sinks;
+  MemoryOfRounds sinks;
   sinks.add(&accounting);
   sinks.add(watch);
+  RunOptions run = accounting_run(loaded.scenario, loaded.timeline);
+  if (look) run = {.observe_events = false, .linear = true, .dry = true, .check_streams = true};
   const auto schedule = schedule_from(options);
   expects(schedule.ok(), "the schedule was checked before");
-  producer->run(NoGradients(), {.schedule = *schedule, .observe_events = false, .linear = true, .dry = true, .once = !look, .check_streams = static_cast<bool>(look)}, sinks);
+  run.schedule = *schedule;
+  producer->run(NoGradients(), run, sinks);
   if (look) look(producer->ranks());
   return accounting.take();
 }

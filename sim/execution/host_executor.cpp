@@ -60,6 +60,7 @@ class HostExecutor::Run {
         replays_(replays),
         in_order_(options.schedule.policy == Schedule::Policy::in_order) {
     operations_.divide_by(executor.division_);
+    operations_.show_memory_of_members(dynamic_cast<const NeedsMemoryOfRounds*>(&sink));
     const bool lets_go = options.once && !restores(executor.timeline_);
     if (lets_go) emission_.let_go();
     if (lets_go && options.check_streams) alike_.emplace(ranks_);

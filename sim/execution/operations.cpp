@@ -46,7 +46,7 @@ void Operations::change_storage(const Op& op, std::uint32_t at, Rank& rank, std:
     sink_.memory({of, op.event, allocates, declaration.name, declaration.space, declaration.declared_bytes, at < rank.operations_at_start, again, at});
   };
   report(rank_number);
-  if (allocates && !again) std::for_each(members.begin(), members.end(), report);  // there are members only where nobody asks for more
+  if (all_memory_of_members_ || (allocates && !again)) std::for_each(members.begin(), members.end(), report);
 }
 
 // What is written after the operation; reports what it reads and nobody wrote.

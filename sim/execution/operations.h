@@ -26,6 +26,9 @@ class Operations {
   // storage, arithmetic or update.
   void execute(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number, std::span<const std::uint32_t> members = {});
 
+  // Whether those who look at memory ask what each member allocates and frees, or once for each buffer.
+  void show_memory_of_members(bool all) { all_memory_of_members_ = all; }
+
   // On the host's own memory, as of offload, a quotient stays one.
   void divide_by(Division division) { division_ = division; }
 
@@ -53,6 +56,7 @@ class Operations {
   TraceSink& sink_;
   const bool dry_, wide_;
   Devices* const devices_;
+  bool all_memory_of_members_ = false;
   Division division_ = Division::quotient;
   std::vector<double> values_;
   std::vector<std::byte> rounded_;

@@ -72,7 +72,8 @@ class KeptRound {
   std::span<const Entry> entries() const { return entries_; }  // in the order in which they came
   std::size_t snapshots() const { return snapshots_.size(); }
   std::size_t names() const { return names_.size(); }
-  std::uint32_t name_of(std::uint32_t snapshot) const { return snapshots_[snapshot].name; }  // of its buffer, numbered
+  std::uint32_t name_of(std::uint32_t snapshot) const { return snapshots_[snapshot].name; }        // of its buffer, numbered
+  const CollectiveRecord& collective(std::uint32_t number) const { return collectives_[number]; }  // as it was kept
   // As it was kept, but for what its pieces hold: equal numbers of forms stand for equal forms in each round.
   const WeightObservation& kept(std::uint32_t snapshot) const { return snapshots_[snapshot].observation; }
   std::span<const WeightPiece> pieces(std::uint32_t snapshot) const { return std::span(pieces_).subspan(snapshots_[snapshot].first, snapshots_[snapshot].count); }

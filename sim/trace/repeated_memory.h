@@ -7,4 +7,7 @@ namespace gradledger {
 // than the first allocation of each buffer.
 struct NeedsNoRepeatedMemory {};
 
+// The same, but it is shown all that each rank allocates and frees in the rounds that are run.
+struct NeedsMemoryOfRounds : NeedsNoRepeatedMemory {};
+
 }  // namespace gradledger

@@ -15,6 +15,11 @@ elseif(GRADLEDGER_SANITIZE)
   target_compile_options(gradledger_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined -fno-sanitize=vptr,null -fno-sanitize-recover=all -fno-omit-frame-pointer>)
   target_link_options(gradledger_options INTERFACE -fsanitize=address,undefined)
+  # A pointer can be misaligned where bytes are read as numbers. In the other libraries the check takes a quarter of the compilation; the preset `dev` has it everywhere.
+  if(GRADLEDGER_TESTS_SHORT)
+    target_compile_options(gradledger_options INTERFACE
+      $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<BOOL:$<TARGET_PROPERTY:GRADLEDGER_READS_BYTES>>>>:-fno-sanitize=alignment>)
+  endif()
 endif()
 if(GRADLEDGER_FUZZ)
   target_compile_options(gradledger_options INTERFACE -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined)

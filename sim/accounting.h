@@ -127,7 +127,7 @@ class AccountingSink final : public TraceSink, public NeedsMemoryOfRounds, publi
   std::vector<std::uint32_t> reached_;                             // by rank: events done
   std::vector<bool> repeats_;                                      // by event: of a round that nobody ran
   std::map<std::pair<std::uint32_t, std::uint32_t>, Sent> round_;  // that repeats: by rank and event of the one that was run
-  std::uint32_t stopped_rank_ = 0;  // that raised
+  std::uint32_t stopped_rank_ = 0;                                 // that raised
   Accounting out_;
 };
 

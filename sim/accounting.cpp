@@ -112,7 +112,8 @@ AccountingSink::AccountingSink(const Scenario& scenario, const Timeline& timelin
       purposes_(purposes_of_buffers(scenario)),
       changes_(timeline.world_size),
       reached_(timeline.world_size, 0),
-      repeats_(timeline.events.size()) {
+      repeats_(timeline.events.size(), no_index),
+      is_repeated_(timeline.events.size()) {
   out_.ranks.resize(timeline.world_size);
   for (RankAccount& rank : out_.ranks) rank.windows.resize(timeline.steps);
   out_.windows_closed = timeline.steps - (timeline.open_window ? 1 : 0);
@@ -138,11 +139,11 @@ void AccountingSink::round_again(KeptRound& round) {
   }
   for (const auto& [where, sent] : round_) {
     const auto [rank, event] = std::pair(where.first, where.second + round.events_later());
-    expects(phases_[event] == phases_[where.second], "a round repeats one of another phase");
     PhaseAccount& phase = phase_at(rank, event);
     for (const auto& [key, account] : sent) add(phase.collectives[key], account);
     event_done(rank, event);
-    repeats_[event] = true;
+    repeats_[event] = where.second;
+    is_repeated_[where.second] = true;
   }
 }
 
@@ -177,6 +178,7 @@ Accounting AccountingSink::take() {
 
 // Streams report their operations as they run; the host's order is that of the program.
 void AccountingSink::account(std::uint32_t r, std::vector<Change>& changes) {
+  using PerSpace = std::array<SpaceAccount, space_count>;
   std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) { return a.order < b.order; });
   RankAccount& rank = out_.ranks[r];
   std::array<MemoryBytes, space_count> now{};
@@ -184,17 +186,27 @@ void AccountingSink::account(std::uint32_t r, std::vector<Change>& changes) {
   const auto apply = [&](const Change& change) { add(now[static_cast<std::size_t>(change.space)], change.purpose, change.allocated, change.bytes); };
   for (; next < changes.size() && changes[next].at_start; ++next) apply(changes[next]);
   rank.start = now;
+  std::map<std::uint32_t, PerSpace> repeated;  // of events that others repeat
   for (std::uint32_t e = 0; e < timeline_.events.size(); ++e) {
     const bool changes_here = next < changes.size() && changes[next].event == e;
-    if (!changes_here && (e >= reached_[r] || repeats_[e] || !timeline_.events[e].runs_on(r))) continue;
-    PhaseAccount& phase = phase_at(r, e);
-    for (std::size_t s = 0; s < space_count; ++s) raise_to(phase.space[s].peak, now[s]);
-    for (; next < changes.size() && changes[next].event == e; ++next) {
-      apply(changes[next]);
-      const auto s = static_cast<std::size_t>(changes[next].space);
-      raise_to(phase.space[s].peak, now[s]);
+    if (!changes_here && (e >= reached_[r] || !timeline_.events[e].runs_on(r))) continue;
+    PerSpace held;
+    if (repeats_[e] != no_index) held = repeated.at(repeats_[e]);
+    else {
+      for (std::size_t s = 0; s < space_count; ++s) held[s].peak = now[s];
+      for (; next < changes.size() && changes[next].event == e; ++next) {
+        apply(changes[next]);
+        const auto s = static_cast<std::size_t>(changes[next].space);
+        raise_to(held[s].peak, now[s]);
+      }
+      for (std::size_t s = 0; s < space_count; ++s) held[s].resident = now[s];
+      if (is_repeated_[e]) repeated[e] = held;
     }
-    for (std::size_t s = 0; s < space_count; ++s) phase.space[s].resident = now[s];
+    PhaseAccount& phase = phase_at(r, e);
+    for (std::size_t s = 0; s < space_count; ++s) {
+      raise_to(phase.space[s].peak, held[s].peak);
+      phase.space[s].resident = held[s].resident;
+    }
   }
 }
 

@@ -125,7 +125,8 @@ class AccountingSink final : public TraceSink, public NeedsMemoryOfRounds, publi
   std::map<std::string, BufferPurpose, std::less<>> known_;
   std::vector<std::vector<Change>> changes_;                       // by rank
   std::vector<std::uint32_t> reached_;                             // by rank: events done
-  std::vector<bool> repeats_;                                      // by event: of a round that nobody ran
+  std::vector<std::uint32_t> repeats_;                             // by event of a round that nobody ran: the event that was run; no_index of others
+  std::vector<bool> is_repeated_;                                  // by event: such a one
   std::map<std::pair<std::uint32_t, std::uint32_t>, Sent> round_;  // that repeats: by rank and event of the one that was run
   std::uint32_t stopped_rank_ = 0;                                 // that raised
   Accounting out_;

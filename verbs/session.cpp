@@ -172,10 +172,10 @@ namespace {
 
 class NoGradients final : public GradientSource {
  public:
-  void gradient(std::uint32_t, std::uint32_t, std::uint32_t, std::uint64_t, std::span<double>) const override { expects(false, "a dry run asks for no gradient"); }
+  void gradient(std::uint32_t, std::uint32_t, std::uint32_t, std::uint64_t, std::span<double>) const override { expects(false, "an accounting asks for no gradient"); }
 };
 
-// Rounds that repeat are taken as they are by all of them.
+// Of several sinks, of which none asks what rounds that repeat allocate.
 class MemoryOfRounds final : public ref::Tee, public NeedsMemoryOfRounds {};
 
 }  // namespace

@@ -99,7 +99,7 @@ ref::Verdict judge(const Loaded& loaded, const Options& options, TraceSink* watc
 // Says of each finding whose it is, and which known defect, by judging what the script would have been on the host. Throws ProgramsTooLarge.
 void explain(const Loaded& loaded, const Options& options, ref::Verdict& verdict);
 
-// What the scenario holds and sends, by a dry run of its linear programs; `watch`, if any, sees the run too, and `look`, if any, its ranks and races
+// What the scenario holds and sends, by accounting_run() of its linear programs, with `look` by a dry run; `watch`, if any, sees the run too, and `look`, if any, its ranks and races
 // after it. Throws ProgramsTooLarge.
 Accounting account(const Loaded& loaded, const Options& options, TraceSink* watch, const std::function<void(std::span<const Rank>)>& look = {});
 

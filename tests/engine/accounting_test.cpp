@@ -261,6 +261,12 @@ TEST(dry_run, needs_no_memory_for_the_elements) {
   EXPECT_EQ(held(s).boundary, 8'000'000'000u);
 }
 
+TEST(accounting, names_the_lowest_rank_that_raised_whichever_came_first) {
+  Scenario s = sized(2, true);
+  s.script = {backward(), step(), boundary(false), backward(), boundary(true), step()};
+  for (std::uint64_t seed = 0; seed < 16; ++seed) EXPECT_TRUE(dry_run(s, seed).stopped.value_or("").starts_with("rank 0, ")) << "seed " << seed;
+}
+
 TEST(accounting, says_where_a_rank_stopped_and_keeps_what_was_held_until_then) {
   Scenario s = sized(2, true);
   s.script = {backward(), step(), boundary(false), backward(), boundary(true), step()};  // a step without averaged gradients raises

@@ -2,9 +2,7 @@
 // event on every rank counts.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -15,7 +13,6 @@
 #include "sim/producers/producers.h"
 #include "tests/support/long_windows.h"
 #include "tests/support/no_gradients.h"
-#include "tests/support/scenarios.h"
 
 namespace gradledger::testing {
 namespace {

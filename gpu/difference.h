@@ -37,7 +37,7 @@ struct Comparison {
   const float* bounds;
   Difference* found;
 
-  bool aligned_at(std::size_t i) const { return is_vector_aligned(a + i) && is_vector_aligned(b + i) && (!bounded || is_vector_aligned(bounds + i)); }
+  bool aligned_at(std::size_t i) const { return is_pack_aligned<width>(a + i) && is_pack_aligned<width>(b + i) && (!bounded || is_pack_aligned<width>(bounds + i)); }
 
   template <std::size_t w>
   struct Unbounded {

@@ -1,7 +1,7 @@
 // The element-wise operations that a launch or a replay runs: which arrays, and the one rounded operation of
 // sim/numeric/scalar.h that an element undergoes. An operation is a value:
 //   width           elements in a pack
-//   aligned_at(i)   whether every array is vector aligned at element i
+//   aligned_at(i)   whether a pack of every array can be read and written at element i
 //   fetch<w>(i)     loads elements i .. i+w-1 into registers
 //   finish<w>(i, x) computes and stores them; several packs are fetched before the first is finished (run_units)
 #pragma once
@@ -24,7 +24,7 @@ struct Map {
   const S* source;
   Function function;
 
-  bool aligned_at(std::size_t i) const { return is_vector_aligned(target + i) && is_vector_aligned(source + i); }
+  bool aligned_at(std::size_t i) const { return is_pack_aligned<width>(target + i) && is_pack_aligned<width>(source + i); }
   template <std::size_t w>
   GRADLEDGER_HD Pack<S, w> fetch(std::size_t i) const {
     return load<w>(source + i);
@@ -46,7 +46,7 @@ struct Combine {
   const S* source;
   Function function;
 
-  bool aligned_at(std::size_t i) const { return is_vector_aligned(target + i) && is_vector_aligned(source + i); }
+  bool aligned_at(std::size_t i) const { return is_pack_aligned<width>(target + i) && is_pack_aligned<width>(source + i); }
   template <std::size_t w>
   struct Both {
     Pack<T, w> target;
@@ -75,7 +75,7 @@ struct Fill {
   Bits* target;
   Bits value;
 
-  bool aligned_at(std::size_t i) const { return is_vector_aligned(target + i); }
+  bool aligned_at(std::size_t i) const { return is_pack_aligned<width>(target + i); }
   template <std::size_t w>
   GRADLEDGER_HD Nothing fetch(std::size_t) const {
     return {};
@@ -113,7 +113,7 @@ struct FlagNotFinite {
   const T* source;
   std::uint8_t* flag;
 
-  bool aligned_at(std::size_t i) const { return is_vector_aligned(source + i); }
+  bool aligned_at(std::size_t i) const { return is_pack_aligned<width>(source + i); }
   template <std::size_t w>
   GRADLEDGER_HD Pack<T, w> fetch(std::size_t i) const {
     return load<w>(source + i);

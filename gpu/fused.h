@@ -17,7 +17,7 @@ struct Unscale {
   float factor;
   std::uint8_t* flag;
 
-  bool aligned_at(std::size_t i) const { return is_vector_aligned(target + i); }
+  bool aligned_at(std::size_t i) const { return is_pack_aligned<width>(target + i); }
   template <std::size_t w>
   GRADLEDGER_HD Pack<T, w> fetch(std::size_t i) const {
     return load<w>(static_cast<const T*>(target + i));
@@ -68,7 +68,8 @@ struct MixedAdam {
   Formula formula;
 
   bool aligned_at(std::size_t i) const {
-    return is_vector_aligned(parameter + i) && is_vector_aligned(gradient + i) && is_vector_aligned(first + i) && is_vector_aligned(second + i) && is_vector_aligned(output + i);
+    return is_pack_aligned<width>(parameter + i) && is_pack_aligned<width>(gradient + i) && is_pack_aligned<width>(first + i) && is_pack_aligned<width>(second + i) &&
+           is_pack_aligned<width>(output + i);
   }
   template <std::size_t w>
   GRADLEDGER_HD AdamPack<G, w> fetch(std::size_t i) const {

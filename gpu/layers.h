@@ -41,7 +41,7 @@ struct AddBias {
   const float* bias;
   std::size_t out;
 
-  bool aligned_at(std::size_t i) const { return is_vector_aligned(y + i); }
+  bool aligned_at(std::size_t i) const { return is_pack_aligned<width>(y + i); }
   template <std::size_t w>
   GRADLEDGER_HD Pack<float, w> fetch(std::size_t i) const {
     return load<w>(static_cast<const float*>(y + i));

@@ -18,7 +18,7 @@ struct Sgd {
   float learning_rate;
   float weight_decay;
 
-  bool aligned_at(std::size_t i) const { return is_vector_aligned(parameter + i) && is_vector_aligned(gradient + i); }
+  bool aligned_at(std::size_t i) const { return is_pack_aligned<width>(parameter + i) && is_pack_aligned<width>(gradient + i); }
   GRADLEDGER_HD float updated(float p, float g) const {
     if (weight_decay != 0) g = numeric::add(g, numeric::mul(weight_decay, p));
     return numeric::canonical(p - numeric::mul(learning_rate, g));
@@ -59,7 +59,7 @@ struct Adam {
   Formula formula;
 
   bool aligned_at(std::size_t i) const {
-    return is_vector_aligned(parameter + i) && is_vector_aligned(gradient + i) && is_vector_aligned(first + i) && is_vector_aligned(second + i);
+    return is_pack_aligned<width>(parameter + i) && is_pack_aligned<width>(gradient + i) && is_pack_aligned<width>(first + i) && is_pack_aligned<width>(second + i);
   }
   template <std::size_t w>
   GRADLEDGER_HD AdamPack<float, w> fetch(std::size_t i) const {

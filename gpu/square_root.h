@@ -10,7 +10,7 @@ struct SquareRoot {
   static constexpr std::size_t width = pack_width<float>;
   float* target;
 
-  bool aligned_at(std::size_t i) const { return is_vector_aligned(target + i); }
+  bool aligned_at(std::size_t i) const { return is_pack_aligned<width>(target + i); }
   template <std::size_t w>
   GRADLEDGER_HD Pack<float, w> fetch(std::size_t i) const {
     return load<w>(static_cast<const float*>(target + i));

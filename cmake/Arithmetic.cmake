@@ -6,6 +6,15 @@ target_compile_options(gradledger_options INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -Xcompiler=-ffp-contract=off>)
 set(CMAKE_CXX_EXTENSIONS OFF)
 
+# GCC spends a tenth of a compilation on finding memory that it could use again. Where every job has 3 GiB, and Ninja starts two more than
+# there are processors, it need not look before it has taken 1 GiB.
+cmake_host_system_information(RESULT memory_mib QUERY TOTAL_PHYSICAL_MEMORY)
+cmake_host_system_information(RESULT processors QUERY NUMBER_OF_LOGICAL_CORES)
+math(EXPR mib_a_job "${memory_mib} / (${processors} + 2)")
+if(mib_a_job GREATER_EQUAL 3072)
+  target_compile_options(gradledger_options INTERFACE "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:SHELL:--param ggc-min-heapsize=1048576>")
+endif()
+
 if(GRADLEDGER_SANITIZE STREQUAL "thread")
   target_compile_options(gradledger_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=thread -fno-omit-frame-pointer>)
   target_link_options(gradledger_options INTERFACE -fsanitize=thread)

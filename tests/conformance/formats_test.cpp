@@ -6,6 +6,7 @@
 
 #include "sim/base/limits.h"
 #include "tests/conformance/recordings.h"
+#include "tests/support/sanitized.h"
 #include "conformance/compact_format.h"
 #include "conformance/compare.h"
 
@@ -35,8 +36,10 @@ constexpr const char* all_files[] = {"stages_1_to_3",
 json parsed(const nlohmann::ordered_json& line) { return json::parse(line.dump()); }
 
 TEST(formats, give_the_same_run_for_every_recording) {
+  std::size_t seen = 0;
   for (const char* file : all_files)
     for (const RecordedRun& run : runs_of(file)) {
+      if (testing::sanitized && seen++ % 5 != 0) continue;
       const auto from_recorder = read_run(to_recorder_format(run));
       ASSERT_TRUE(from_recorder) << run.name << ": " << from_recorder.error().text();
       EXPECT_EQ(*from_recorder, run) << run.name << " at " << run.version;

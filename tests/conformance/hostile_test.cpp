@@ -70,6 +70,7 @@ TEST_P(hostile_recordings, that_are_pipes_devices_or_links_in_circles_are_not_wa
 TEST_P(hostile_recordings, that_stand_for_more_values_than_memory_holds_are_refused) {
   const std::string what = "makes the document larger in memory than is read; expected fewer values";
   for (const std::string part : {"[],", "0,", "\"\",", "{\"\":0},"}) {
+    if (testing::sanitized && part[0] != (GetParam()[0] == 'j' ? '[' : '{')) continue;  // the same reader, and each takes seconds
     std::string values = repeated("[", part, limits::file_bytes_max - 1, "0]");
     const std::string file = folder_.path() / "values.gz";
     ASSERT_FALSE(write_gzip_lines(file, {values}));
@@ -119,7 +120,7 @@ TEST_P(hostile_recordings, of_random_bytes_or_of_a_line_without_end_are_left_at_
 // A line of some megabytes, whose judgement would take hours.
 TEST_P(hostile_recordings, of_endless_scripts_are_done_with_soon) {
   std::string operations, moments;
-  for (int step = 0; step < 100'000; ++step) {
+  for (int step = 0; step < (testing::sanitized ? 20'000 : 100'000); ++step) {
     operations += R"(["fb",0],["step"],)";
     moments += R"({},{"weights":[0]},)";
   }

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int bent_each = testing::sanitized ? 1 : 8;                // inputs made of a scenario
+constexpr int bent_each = testing::sanitized ? 1 : 4;                // inputs made of a scenario
 constexpr std::size_t bytes_apart = testing::sanitized ? 293 : 13;   // where each breaks off
 constexpr std::size_t scenarios_apart = testing::sanitized ? 3 : 1;  // of which inputs are made
 

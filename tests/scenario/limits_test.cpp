@@ -53,6 +53,7 @@ TEST(limits, on_events_count_every_rank_and_every_repetition) {
   }
   expect_refused(with(most / 1024, 1024, list({step})), "/script/1",
                  std::string("the unrolled script has too many events; expected events x ranks of at most ") + std::to_string(limits::events_max));
+  if (testing::sanitized) return;
   expect_refused(with(limits::repeat_times_max, limits::repeat_times_max, json::array()), "/script/0/repeat/of/0/repeat/of/0", "too many events");
   const json block = {{"no_sync", json::array()}}, many = {{"backward", {{"micro_batches", limits::micro_batches_max}}}};
   expect_refused(small_document_with("/script", list({repeated(limits::repeat_times_max, list(std::vector<json>(17, block)))})), "/script/0/repeat/of/16", "too many events");

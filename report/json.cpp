@@ -7,18 +7,27 @@ namespace {
 
 ordered_json ledger_json(const Report& report, const ref::AppliedRow& row) {
   ordered_json out{{"step", row.step}, {"event", row.event}, {"rank", row.rank}, {"buffer", row.buffer}, {"elements", elements_json(report.parameters, row.row.elements)}};
-  out["weights"] = ordered_json::array();
-  for (std::size_t k = 0; k < row.columns.size(); ++k) {
-    const Contribution& c = row.columns[k];
-    if (row.row.dark(k)) continue;
-    out["weights"].push_back({{"step", c.step},
-                              {"rank", c.rank},
-                              {"micro_batch", c.micro_batch},
-                              {"observed", number_json(row.row.observed[k])},
-                              {"expected", number_json(row.row.expected[k])},
-                              {"misplaced", row.row.misplaced_at(k)},
-                              {"open", row.row.open_at(k)}});
+  ordered_json listed = ordered_json::array();
+  std::vector<Weighed> all;
+  all.reserve(row.columns.size());
+  for (std::size_t k = 0; k < row.columns.size(); ++k)
+    if (!row.row.dark(k)) all.push_back({row.columns[k], row.row.expected[k], row.row.observed[k], row.row.misplaced_at(k), row.row.open_at(k)});
+  for (std::size_t i = 0; i < all.size() && i < listed_contributions_max; ++i) {
+    const Contribution& c = all[i].contribution;
+    listed.push_back({{"step", c.step},
+                      {"rank", c.rank},
+                      {"micro_batch", c.micro_batch},
+                      {"observed", number_json(all[i].observed)},
+                      {"expected", number_json(all[i].expected)},
+                      {"misplaced", all[i].misplaced},
+                      {"open", all[i].open}});
   }
+  out["weights_not_listed"] = all.size() - listed.size();
+  out["weights"] = std::move(listed);
+  out["weight_blocks"] = blocks_json(all, [](ordered_json& one, const Weighed& w) {
+    one["misplaced"] = w.misplaced;
+    one["open"] = w.open;
+  });
   return out;
 }
 

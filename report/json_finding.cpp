@@ -9,15 +9,20 @@ namespace {
 
 ordered_json contribution_json(const Contribution& c) { return {{"step", c.step}, {"rank", c.rank}, {"micro_batch", c.micro_batch}}; }
 
-ordered_json contributions_json(const std::vector<ref::Miscounted>& contributions) {
-  ordered_json out = ordered_json::array();
+void add_contributions(ordered_json& out, const std::vector<ref::Miscounted>& contributions) {
+  ordered_json listed = ordered_json::array();
+  std::vector<Weighed> all;
+  all.reserve(contributions.size());
   for (const ref::Miscounted& m : contributions) {
-    ordered_json one = contribution_json(m.contribution);
-    one["expected"] = number_json(m.expected);
-    one["observed"] = number_json(m.observed);
-    out.push_back(std::move(one));
+    all.push_back({m.contribution, m.expected, m.observed});
+    if (listed.size() == listed_contributions_max) continue;
+    listed.push_back(contribution_json(m.contribution));
+    listed.back()["expected"] = number_json(m.expected);
+    listed.back()["observed"] = number_json(m.observed);
   }
-  return out;
+  out["contributions_not_listed"] = contributions.size() - listed.size();
+  out["contributions"] = std::move(listed);
+  out["contribution_blocks"] = blocks_json(all, [](ordered_json&, const Weighed&) {});
 }
 
 ordered_json alike_json(const std::vector<Contribution>& contributions) {
@@ -89,7 +94,7 @@ ordered_json finding_json(const Finding& f, const FoundIn& in) {
   out["buffer"] = f.buffer;
   out["role"] = name_of(f.role);
   out["elements"] = elements_json(in.parameters, f.elements);
-  out["contributions"] = contributions_json(f.contributions);
+  add_contributions(out, f.contributions);
   out["alike"] = alike_json(f.alike);
   out["lost_weight"] = number_json(f.lost_weight);
   out["excess_weight"] = number_json(f.excess_weight);

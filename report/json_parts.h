@@ -9,6 +9,7 @@
 
 #include "report/finding.h"
 #include "report/version/version.h"
+#include "report/weighed_blocks.h"
 #include "sim/scenario/overrides.h"
 
 namespace gradledger::report {
@@ -49,6 +50,26 @@ ordered_json blame_json(const ref::Blame& blame);
 
 // {"parameter", "begin", "end"} of each.
 ordered_json elements_json(const std::vector<std::string>& parameters, const std::vector<ref::ElementRange>& elements);
+
+// Contributions that a finding, or a row of the ledger, lists one by one. Its blocks have all.
+inline constexpr std::size_t listed_contributions_max = 1024;
+
+// {"step", "ranks", "micro_batches", "expected", "observed"} of each, the second and third as first and last; `more` adds to an object what else it has.
+template <class More>
+ordered_json blocks_json(const std::vector<Weighed>& all, More&& more) {
+  ordered_json out = ordered_json::array();
+  for (const WeighedBlock& block : blocks_of(all)) {
+    const Contribution& c = block.weighed.contribution;
+    ordered_json one{{"step", c.step},
+                     {"ranks", {c.rank, block.last_rank}},
+                     {"micro_batches", {c.micro_batch, block.last_micro_batch}},
+                     {"expected", number_json(block.weighed.expected)},
+                     {"observed", number_json(block.weighed.observed)}};
+    more(one, block.weighed);
+    out.push_back(std::move(one));
+  }
+  return out;
+}
 
 // Two operations that nothing orders.
 ordered_json pair_json(const RaceRecord& race);

@@ -86,6 +86,32 @@ TEST(a_report_for_programs, holds_what_the_value_holds) {
   EXPECT_EQ(o["bytes_peak"], 96);
 }
 
+TEST(a_report_for_programs, lists_contributions_up_to_a_limit_and_has_all_of_them_in_blocks) {
+  Report report = report_by_hand();
+  report.findings[0].contributions.clear();
+  ref::AppliedRow& row = report.ledger[0];
+  row.columns.clear();
+  for (std::uint32_t m = 0; m < 3; ++m)
+    for (std::uint32_t r = 0; r < 1000; ++r) {
+      report.findings[0].contributions.push_back({{2, r, m}, 0.5, 0});
+      row.columns.push_back({2, r, m});
+    }
+  row.row.expected.assign(3000, 0.5);
+  row.row.observed.assign(3000, 0.5);
+  row.row.observed[2999] = 0;
+  const json shown_report = objects_of(shown("json", report)).at(0);
+  const json &f = shown_report["findings"][0], &weights = shown_report["ledger"][0];
+  EXPECT_EQ(f["contributions"].size(), 1024u);
+  EXPECT_EQ(f["contributions"][1023], (json{{"step", 2}, {"rank", 23}, {"micro_batch", 1}, {"expected", 0.5}, {"observed", 0.0}}));
+  EXPECT_EQ(f["contributions_not_listed"], 1976);
+  EXPECT_EQ(f["contribution_blocks"], (json::array({{{"step", 2}, {"ranks", {0, 999}}, {"micro_batches", {0, 2}}, {"expected", 0.5}, {"observed", 0.0}}})));
+  EXPECT_EQ(weights["weights"].size(), 1024u);
+  EXPECT_EQ(weights["weights_not_listed"], 1976);
+  ASSERT_EQ(weights["weight_blocks"].size(), 3u);
+  EXPECT_EQ(weights["weight_blocks"][2],
+            (json{{"step", 2}, {"ranks", {999, 999}}, {"micro_batches", {2, 2}}, {"expected", 0.5}, {"observed", 0.0}, {"misplaced", false}, {"open", false}}));
+}
+
 TEST(a_report_for_programs, says_of_each_weight_whether_it_is_misplaced_and_whether_it_is_told) {
   Report report = report_by_hand();
   ref::AppliedRow& row = report.ledger[0];

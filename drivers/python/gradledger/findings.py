@@ -82,7 +82,7 @@ class Finding:
             buffer=raw["buffer"],
             role=raw["role"],
             elements=tuple(Elements(e["parameter"], e["begin"], e["end"]) for e in raw["elements"]),
-            contributions=tuple(Contribution(c["step"], c["rank"], c["micro_batch"], float(c["expected"]), float(c["observed"])) for c in raw["contributions"]),
+            contributions=contributions_of(raw),
             first_event=raw.get("first_event"),
             lost_weight=float(raw["lost_weight"]),
             excess_weight=float(raw["excess_weight"]),
@@ -92,6 +92,18 @@ class Finding:
             sentence=raw["sentence"],
             raw=raw,
         )
+
+
+def contributions_of(raw: Mapping[str, Any]) -> tuple[Contribution, ...]:
+    """All of a finding: those of a large run are in blocks alone."""
+    if not raw.get("contributions_not_listed"):
+        return tuple(Contribution(c["step"], c["rank"], c["micro_batch"], float(c["expected"]), float(c["observed"])) for c in raw["contributions"])
+    return tuple(Contribution(block["step"], rank, micro_batch, float(block["expected"]), float(block["observed"])) for block in raw["contribution_blocks"]
+                 for micro_batch in span(block["micro_batches"]) for rank in span(block["ranks"]))
+
+
+def span(first_and_last: list[int]) -> range:
+    return range(first_and_last[0], first_and_last[1] + 1)
 
 
 @dataclass(frozen=True)

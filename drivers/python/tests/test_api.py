@@ -141,6 +141,13 @@ def test_numbers_that_json_has_no_form_for_and_fields_of_newer_commands_are_read
     assert read.raw["a_newer_field"] == 1 and read.notes == "taken as 0.19.8"
 
 
+def test_a_finding_has_the_contributions_that_the_command_tells_in_blocks_alone(stand_in: StandIn) -> None:
+    blocks = [{"step": 0, "ranks": [0, 1], "micro_batches": [2, 3], "expected": 0.5, "observed": 0.0}, {"step": 1, "ranks": [1, 1], "micro_batches": [0, 0], "expected": 0.5, "observed": "inf"}]
+    stand_in.says("replay", [report("findings", [finding(contributions_not_listed=4, contribution_blocks=blocks)])], code=1)
+    contributions = gradledger.replay(loses()).findings[0].contributions
+    assert [(c.step, c.rank, c.micro_batch, c.observed) for c in contributions] == [(0, 0, 2, 0.0), (0, 1, 2, 0.0), (0, 0, 3, 0.0), (0, 1, 3, 0.0), (1, 1, 0, math.inf)]
+
+
 def test_leaving_a_run_before_its_end_ends_the_command(stand_in: StandIn) -> None:
     stand_in.says("gate", [row()], waits=True)
     rows = iter(api.Options().run("gate", ["a.json"]))

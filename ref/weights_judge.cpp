@@ -282,7 +282,8 @@ double WeightsJudge::weight_in(const Cells& cells, std::uint32_t backward, std::
 }
 
 // The contributions of the snapshot's window, and of other windows those that it holds: a script may have thousands of windows. Memory that nobody
-// wrote has no weight of any contribution; the last ones stand for all.
+// wrote has no weight of any contribution; the last ones stand for all. So they do where weights are untold and nothing is due: without a column a row
+// would say that nothing is there.
 std::vector<std::pair<std::uint32_t, std::uint32_t>> WeightsJudge::columns_of(const SnapshotKey& key, const Kept& kept, Layer layer) const {
   constexpr std::size_t of_unwritten_max = 1024;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> out;
@@ -303,9 +304,10 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> WeightsJudge::columns_of(co
           for (std::uint32_t r = run.begin; r < run.end; ++r)
             if (const std::pair contribution(b, r); !std::binary_search(out.begin(), out.begin() + in_window, contribution)) out.push_back(contribution);
   settle();
-  const bool unwritten = std::any_of(kept.pieces.begin(), kept.pieces.end(), [](const Piece& piece) { return piece.held == WeightPiece::Held::unwritten; });
   const std::size_t told = out.size();
-  for (auto b = static_cast<std::uint32_t>(timeline_.backwards.size()); unwritten && b-- > 0 && out.size() < of_unwritten_max;)
+  const auto any = [&](WeightPiece::Held held) { return std::any_of(kept.pieces.begin(), kept.pieces.end(), [&](const Piece& piece) { return piece.held == held; }); };
+  const bool stand_in = any(WeightPiece::Held::unwritten) || (told == 0 && any(WeightPiece::Held::untold));
+  for (auto b = static_cast<std::uint32_t>(timeline_.backwards.size()); stand_in && b-- > 0 && out.size() < of_unwritten_max;)
     for (std::uint32_t r = 0; timeline_.backwards[b].event <= key.event && r < workload_.world_size; ++r)
       if (const std::pair contribution(b, r);
           timeline_.backwards[b].micro_batch[r] != no_contribution && !std::binary_search(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(told), contribution))

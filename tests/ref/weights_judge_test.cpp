@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "ref/weights_judge.h"
+#include "tests/support/loops.h"
 #include "tests/support/scenarios.h"
 
 namespace gradledger::testing {
@@ -126,6 +127,20 @@ TEST(weights_that_are_shown, judge_no_window_where_all_of_them_are_untold) {
   EXPECT_EQ(classes(verdict), Set{}) << sentences(verdict);
   EXPECT_EQ(verdict.coverage.windows_closed, 2u);
   EXPECT_EQ(verdict.coverage.windows_judged, 1u);
+}
+
+// A second step without a backward applies what the first one left: nothing of it is due, and no contribution of the window could say that it is untold.
+TEST(weights_that_are_shown, are_inconclusive_where_they_are_untold_and_nothing_is_due) {
+  const auto s = read_scenario(loop_around("ddp", R"([{"backward": {}}, {"step": {}}, {"step": {}}])").dump(), ".");
+  ASSERT_TRUE(s) << s.error().text();
+  std::size_t changed = 0;
+  const ref::Verdict verdict = judge_weights(*s, [&](const WeightObservation& o, Pieces& pieces) {
+    if (o.role != Role::applied_gradient || step_of(*s, o.event) != 1) return;
+    for (WeightPiece& piece : pieces) piece.held = Held::untold;
+    changed += pieces.size();
+  });
+  EXPECT_GT(changed, 0u);
+  EXPECT_GT(verdict.inconclusive_rows.by_reason[static_cast<std::size_t>(ref::NotTold::symbolic)], 0u);
 }
 
 TEST(weights_that_are_shown, do_not_hide_a_wrong_one_beside_an_untold_one) {

@@ -193,14 +193,14 @@ class Diagnostician {
   void private_micro_batches() {
     if (context_.local || context_.world == 1) return;
     std::map<std::uint32_t, bool> fits;
+    auto at = fits.end();  // of the column before
     for (std::size_t k = 0; k < columns_.size(); ++k) {
       if (!in_window(k) || row_.expected[k] == 0 || !told(k)) continue;
       const bool own = contribution(k).rank == context_.rank;
       // In terms of what is due: a user may have multiplied it.
-      const bool whole_weight = simplest(row_.observed[k] / row_.expected[k]) == simplest(context_.average_divisor);
-      const bool as_private = own ? whole_weight : row_.observed[k] == 0.0;
-      const auto [at, fresh] = fits.try_emplace(contribution(k).micro_batch, as_private);
-      if (!fresh) at->second = at->second && as_private;
+      const bool as_private = own ? simplest(row_.observed[k] / row_.expected[k]) == simplest(context_.average_divisor) : row_.observed[k] == 0.0;
+      if (at == fits.end() || at->first != contribution(k).micro_batch) at = fits.try_emplace(contribution(k).micro_batch, true).first;
+      at->second = at->second && as_private;
     }
     std::set<std::uint32_t> own_present;
     for (std::size_t k = 0; k < columns_.size(); ++k)

@@ -37,15 +37,7 @@ class Ledger::Column final : public TraceSink {
     if (wanted == ledger_.wanted_.end()) return;
     LedgerEntry& entry = wanted->second;
     if (entry.columns.empty()) describe(entry, *wanted, o);
-    const Timeline& timeline = ledger_.timeline_;
-    LedgerColumn column{backward_,
-                        rank_,
-                        timeline.contribution(backward_, rank_),
-                        timeline.backwards[backward_].documented,
-                        timeline.own_weight(backward_, rank_),
-                        timeline.averaged_weight(backward_, rank_, o.rank, o.role == Role::applied_gradient ? Layer::meant : Layer::documented),
-                        {},
-                        {}};
+    LedgerColumn column = EntryColumns(ledger_.timeline_, o.rank, o.role == Role::applied_gradient ? Layer::meant : Layer::documented).column(backward_, rank_);
     std::uint64_t at = 0;
     for (const ObservedPiece& piece : o.pieces) {
       if (piece.parameter < 0) continue;
@@ -54,7 +46,7 @@ class Ledger::Column final : public TraceSink {
       for (std::uint64_t i = 0; i < piece.numel; ++i, ++at) {
         const double probe = source_.probe(static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset + i);
         const double coefficient = ledger_.snapped(stored_[i] / (probe * o.scale), column);
-        std::vector<CoefficientRun>& runs = column.runs;
+        auto& runs = column.runs;
         if (!runs.empty() && ledger_.same(runs.back().coefficient, coefficient)) runs.back().end = at + 1;
         else runs.push_back({at, at + 1, coefficient});
       }
@@ -100,11 +92,10 @@ LedgerEntry Ledger::empty_entry(const SnapshotKey& key, Role role, std::uint32_t
   entry.after = after;
   entry.step = timeline_.window_at(key.event, key.at_end, layer);
   const std::uint32_t end = timeline_.events_behind(key.event, key.at_end);
+  EntryColumns columns(timeline_, key.rank, layer);
   for (std::uint32_t b = 0; b < timeline_.backwards.size() && timeline_.backwards[b].event < end; ++b)
     for (std::uint32_t r = 0; r < workload_.world_size; ++r)
-      if (timeline_.backwards[b].micro_batch[r] != no_contribution)
-        entry.columns.push_back(
-            {b, r, timeline_.contribution(b, r), timeline_.backwards[b].documented, timeline_.own_weight(b, r), timeline_.averaged_weight(b, r, key.rank, layer), {}, {}});
+      if (timeline_.backwards[b].micro_batch[r] != no_contribution) entry.columns.push_back(columns.column(b, r));
   return entry;
 }
 
@@ -146,25 +137,6 @@ double Ledger::snapped(double coefficient, const LedgerColumn& column) const {
       if (std::isfinite(simple) && simple != 0 && std::abs(simple) <= multiples && std::abs(simple) >= 1.0 / multiples && close(simple * weight)) return simple * weight;
   }
   return coefficient;
-}
-
-double Ledger::expected(const LedgerEntry& entry, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const {
-  const Backward& b = timeline_.backwards[backward];
-  const bool applied = entry.role == Role::applied_gradient;
-  const Layer layer = applied ? Layer::meant : Layer::documented;
-  const std::uint32_t last_event = timeline_.events_behind(entry.key.event, entry.key.at_end) - 1;
-  const bool counted = timeline_.window_of(b, layer) == entry.step && b.event <= last_event && timeline_.dropped(backward, rank, layer) > last_event &&
-                       timeline_.counts(workload_, backward, rank, parameter);
-  const bool unmeant = applied && timeline_.two_layers && !timeline_.events[entry.key.event].updates();
-  if (!counted || (applied && skipped_[entry.step]) || unmeant) return 0;
-  const double factor = timeline_.factor(backward, rank, parameter, last_event);
-  const double averaged = timeline_.averaged_weight_of(parameter, backward, rank, entry.key.rank, layer) * factor;
-  if (applied) return averaged;
-  const double own = rank == timeline_.contract.contributor(entry.key.rank, parameter) ? timeline_.own_weight(backward, rank) * factor : 0;
-  if (entry.role == Role::local_accumulator) return entry.after == never || b.event > entry.after ? own : 0;
-  const std::uint32_t reduced = timeline_.reduction_before(last_event + 1, entry.step);
-  if (reduced != never && b.event <= reduced) return averaged;
-  return entry.role == Role::replicated_accumulator ? own : 0;
 }
 
 }  // namespace gradledger::ref

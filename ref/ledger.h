@@ -13,6 +13,9 @@
 #include <string_view>
 #include <vector>
 
+#include <boost/container/small_vector.hpp>
+
+#include "ref/due_weights.h"
 #include "ref/judge.h"
 #include "ref/overflow.h"
 #include "ref/probes.h"
@@ -32,10 +35,10 @@ struct LedgerColumn {
   std::uint32_t backward = 0;
   std::uint32_t rank = 0;
   Contribution contribution;
-  std::uint32_t documented = 0;  // its window by the documentation
-  double own = 0, averaged = 0;  // what it weighs by the contract, in its rank's own sum and in what is applied, before anybody set anything
-  std::vector<CoefficientRun> runs;
-  std::vector<Contribution> alike;  // with the same data: what is wrong of this one may be wrong of them
+  std::uint32_t documented = 0;                            // its window by the documentation
+  double own = 0, averaged = 0;                            // what it weighs by the contract, in its rank's own sum and in what is applied, before anybody set anything
+  boost::container::small_vector<CoefficientRun, 1> runs;  // one most often, and columns by the million
+  std::vector<Contribution> alike;                         // with the same data: what is wrong of this one may be wrong of them
 };
 
 struct LedgerEntry {
@@ -121,7 +124,8 @@ class Ledger {
     return timeline_.approximates_weights(parameter, event, at_end) || (!entry.symbolic && timeline_.approximates_values(parameter, event, at_end));
   }
   // What a contribution must weigh in an element of a parameter, by the entry's role.
-  double expected(const LedgerEntry& entry, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const;
+  DueWeights due(const LedgerEntry& entry, std::uint32_t parameter) const { return {workload_, timeline_, skipped_, entry, parameter}; }
+  double expected(const LedgerEntry& entry, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const { return due(entry, parameter).of(backward, rank); }
 
  private:
   class Column;

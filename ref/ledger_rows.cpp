@@ -61,9 +61,11 @@ class Ledger::Rows {
   LedgerRow row_at(std::uint64_t at, std::uint32_t alike, bool approximated) {
     LedgerRow row;
     row.expected = due_of(alike);
-    row.observed.reserve(row.expected.size());
+    row.observed = row.expected;
+    row.open.resize(row.expected.size());
+    row.misplaced.resize(row.expected.size());
     for (std::size_t k = 0; k < entry_.columns.size(); ++k) {
-      const std::vector<CoefficientRun>& runs = entry_.columns[k].runs;
+      const auto& runs = entry_.columns[k].runs;
       while (runs[run_of_[k]].end <= at) ++run_of_[k];
       take(runs[run_of_[k]], k, row);
     }
@@ -73,9 +75,9 @@ class Ledger::Rows {
 
   void take(const CoefficientRun& run, std::size_t k, LedgerRow& row) const {
     const double due = row.expected[k];
-    double& observed = row.observed.emplace_back(run.coefficient);
-    row.open.push_back(run.open);
-    row.misplaced.push_back(run.misplaced);
+    double& observed = row.observed[k] = run.coefficient;
+    if (run.misplaced) row.misplaced[k] = true;
+    if (run.open) row.open[k] = true;
     if (run.open) row.inconclusive = entry_.symbolic ? NotTold::symbolic : NotTold::open;
     if (!std::isfinite(observed) && !ledger_.timeline_.planted.empty() && !entry_.symbolic) {  // what is planted hides the weight
       observed = due;
@@ -90,7 +92,8 @@ class Ledger::Rows {
     const auto [at, fresh] = due_.try_emplace(parameter);
     if (!fresh) return at->second;
     at->second.reserve(entry_.columns.size());
-    for (const LedgerColumn& column : entry_.columns) at->second.push_back(ledger_.expected(entry_, column.backward, column.rank, parameter));
+    DueWeights due = ledger_.due(entry_, parameter);
+    for (const LedgerColumn& column : entry_.columns) at->second.push_back(due.of(column.backward, column.rank));
     return at->second;
   }
 

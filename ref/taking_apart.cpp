@@ -67,7 +67,8 @@ TakingApart::TakingApart(const Workload& workload, const Timeline& timeline, con
     numel_ += entry.layout[p].end - entry.layout[p].begin;
     piece_of_.resize(numel_, p);
     std::vector<double>& due = expected_.emplace_back();
-    for (const LedgerColumn& column : entry.columns) due.push_back(ledger.expected(entry, column.backward, column.rank, entry.layout[p].parameter));
+    DueWeights weights = ledger.due(entry, entry.layout[p].parameter);
+    for (const LedgerColumn& column : entry.columns) due.push_back(weights.of(column.backward, column.rank));
   }
 }
 

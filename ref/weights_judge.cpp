@@ -98,8 +98,9 @@ std::uint32_t WeightsJudge::due_of_backward(const LedgerEntry& entry, std::uint3
   const bool own = entry.role == Role::local_accumulator || (entry.role != Role::applied_gradient && !kind.reduced);
   Profile profile;
   const std::uint32_t mine = timeline_.contract.contributor(entry.key.rank, kind.parameter);
+  DueWeights due = ledger_.due(entry, kind.parameter);
   for (std::uint32_t r = own ? mine : 0; r < (own ? mine + 1 : workload_.world_size); ++r) {
-    const double weight = timeline_.backwards[b].micro_batch[r] == no_contribution ? 0 : ledger_.expected(entry, b, r, kind.parameter);
+    const double weight = timeline_.backwards[b].micro_batch[r] == no_contribution ? 0 : due.of(b, r);
     if (weight == 0) continue;
     if (!profile.empty() && profile.back().end == r && profile.back().weight == weight) ++profile.back().end;
     else profile.push_back({r, r + 1, weight});
@@ -325,9 +326,10 @@ LedgerEntry WeightsJudge::entry(const SnapshotKey& key) const {
   out.role = kept.role;
   out.step = kept.step;
   out.after = kept.after;
-  for (const auto& [b, r] : columns_of(key, kept, layer))
-    out.columns.push_back(
-        {b, r, timeline_.contribution(b, r), timeline_.backwards[b].documented, timeline_.own_weight(b, r), timeline_.averaged_weight(b, r, key.rank, layer), {}, {}});
+  EntryColumns columns(timeline_, key.rank, layer);
+  const auto contributions = columns_of(key, kept, layer);
+  out.columns.reserve(contributions.size());
+  for (const auto& [b, r] : contributions) out.columns.push_back(columns.column(b, r));
   std::uint64_t begin = 0, end = 0;
   for (std::size_t i = 0; i < kept.pieces.size(); ++i) {
     const Piece& piece = kept.pieces[i];
@@ -348,11 +350,12 @@ bool WeightsJudge::weigh_alike(const Piece& a, const Piece& b) const {
 void WeightsJudge::append_runs(LedgerEntry& entry, const Piece& piece, std::uint64_t begin, std::uint64_t end) const {
   if (begin == end) return;
   const Cells &held = *cells_[piece.cells], &misplaced = *cells_[piece.misplaced];
+  DueWeights due = ledger_.due(entry, piece.elements.parameter);
   for (LedgerColumn& column : entry.columns) {
     CoefficientRun run{begin, end, ledger_.snapped(weight_in(held, column.backward, column.rank), column)};
-    run.misplaced = weight_in(misplaced, column.backward, column.rank) != 0;
+    run.misplaced = !misplaced.empty() && weight_in(misplaced, column.backward, column.rank) != 0;
     run.open = piece.held == WeightPiece::Held::untold;
-    if (run.open) run.coefficient = ledger_.expected(entry, column.backward, column.rank, piece.elements.parameter);
+    if (run.open) run.coefficient = due.of(column.backward, column.rank);
     if (piece.held == WeightPiece::Held::unwritten) run.coefficient = std::numeric_limits<double>::quiet_NaN();
     column.runs.push_back(run);
   }

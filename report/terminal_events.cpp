@@ -101,16 +101,26 @@ std::vector<Part> parts_of(const EventLine::Record& record, const Style& style) 
 // What a record says, which events may share: looked up by its place in memory, and never walked through.
 class PartsOfRecords {
  public:
+  struct Said {
+    std::vector<Part> parts;
+    std::size_t number = 0;  // the same where records say the same
+  };
+
   explicit PartsOfRecords(const Style& style) : style_(style) {}
-  const std::vector<Part>& of(const EventLine::Record& record) {
+  const Said& of(const EventLine::Record& record) {
     auto [at, fresh] = known_.try_emplace(&record);
-    if (fresh) at->second = parts_of(record, style_);
+    if (!fresh) return at->second;
+    at->second.parts = parts_of(record, style_);
+    std::string all;
+    for (const Part& part : at->second.parts) all += part.plain + '\n';
+    at->second.number = numbers_.try_emplace(std::move(all), numbers_.size()).first->second;
     return at->second;
   }
 
  private:
   const Style& style_;
-  std::map<const EventLine::Record*, std::vector<Part>> known_;
+  std::map<const EventLine::Record*, Said> known_;
+  std::map<std::string, std::size_t> numbers_;
 };
 
 bool any_wrong(const EventLine::Record& record) {
@@ -119,18 +129,16 @@ bool any_wrong(const EventLine::Record& record) {
 
 std::vector<Line> merged(const std::vector<const EventLine*>& lines, const Style& style, PartsOfRecords& parts) {
   std::vector<Line> out;
-  std::map<std::pair<std::string, std::string>, std::size_t> places;  // by what it is and what it says
+  std::map<std::pair<std::string, std::size_t>, std::size_t> places;  // by what it is and what it says
   for (const EventLine* line : lines) {
-    const std::vector<Part>& says = parts.of(*line->record);
+    const auto& [says, number] = parts.of(*line->record);
     if (style.detail == Detail::all) {
       if (line->ranks.size() * says.size() > parts_apart_max) out.push_back({line->what, says, any_wrong(*line->record), line->ranks});
       else
         for (const std::uint32_t rank : line->ranks) out.push_back({line->what, says, any_wrong(*line->record), {rank}});
       continue;
     }
-    std::string key;
-    for (const Part& part : says) key += part.plain + '\n';
-    const auto [at, fresh] = places.try_emplace({line->what, key}, out.size());
+    const auto [at, fresh] = places.try_emplace({line->what, number}, out.size());
     if (fresh) out.push_back({line->what, says, any_wrong(*line->record), {}});
     Line& all = out[at->second];
     all.ranks.insert(all.ranks.end(), line->ranks.begin(), line->ranks.end());

@@ -53,7 +53,8 @@ void Naming::balanced_row(const JudgedSnapshot& seen) {
     std::vector<ElementRange>*& row = row_of[alike];
     if (!row) {
       const auto [weights, fresh] = due_->weights.try_emplace(alike);
-      if (fresh) each_contribution([&](std::uint32_t b, std::uint32_t r) { weights->second.push_back(ledger_.expected(entry, b, r, range.parameter)); });
+      DueWeights due = ledger_.due(entry, range.parameter);
+      if (fresh) each_contribution([&](std::uint32_t b, std::uint32_t r) { weights->second.push_back(due.of(b, r)); });
       row = &by_row[weights->second];
     }
     row->push_back(range);

@@ -155,6 +155,7 @@ struct Contract {
   std::vector<OptimizerConfig> optimizers;  // by parameter; a lone one: of all
 
   bool holds(std::uint32_t rank, std::uint32_t parameter) const;
+  bool held_by_all(std::uint32_t parameter) const { return holders.empty() || holders[parameter].empty(); }
   bool average_together(std::uint32_t rank, std::uint32_t other) const { return average_group.empty() || average_group[rank] == average_group[other]; }
   const GradientShare* share(std::uint32_t parameter) const { return share_of.empty() ? nullptr : &shares[share_of[parameter]]; }
   // The rank whose contribution to a parameter this one's gradient is.

@@ -54,15 +54,16 @@ bool Timeline::waits_for_reduction(std::uint32_t event) const {
 bool Timeline::is_boundary(std::uint32_t event) const { return std::binary_search(boundaries.begin(), boundaries.end(), event); }
 
 double Timeline::averaged_weight(std::uint32_t backward, std::uint32_t rank, std::uint32_t on_rank, Layer layer) const {
-  if (layer == Layer::documented) return value_of(backwards[backward].weight[rank] / contract.average_divisor);
-  return contract.average_together(rank, on_rank) ? value_of(backwards[backward].due[rank]) : 0;
+  if (!is_averaged_on(rank, on_rank, layer)) return 0;
+  const Rational& weight = weight_of(backward, rank, layer);
+  return value_of(layer == Layer::documented ? weight / contract.average_divisor : weight);
 }
 
 double Timeline::averaged_weight_of(std::uint32_t parameter, std::uint32_t backward, std::uint32_t rank, std::uint32_t on_rank, Layer layer) const {
   if (contract.share_of.empty()) return averaged_weight(backward, rank, on_rank, layer);
   const Rational divisor = contract.share_divisor(parameter);
-  if (layer == Layer::documented) return value_of(backwards[backward].weight[rank] / (contract.average_divisor * divisor));
-  return contract.due_on(rank, on_rank, parameter) ? value_of(backwards[backward].due[rank] / divisor) : 0;
+  if (!is_averaged_on(rank, on_rank, layer, parameter)) return 0;
+  return value_of(weight_of(backward, rank, layer) / (layer == Layer::documented ? contract.average_divisor * divisor : divisor));
 }
 
 std::string Timeline::describe(std::uint32_t event) const {
@@ -91,6 +92,17 @@ bool Timeline::used(const Workload& workload, std::uint32_t backward, std::uint3
   const std::vector<std::uint32_t> ready = ready_order(workload, backward, rank);
   const auto last = ready.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(*after, ready.size()));
   return std::find(ready.begin(), last, parameter) != last;
+}
+
+bool Timeline::is_averaged_on(std::uint32_t rank, std::uint32_t on_rank, Layer layer, std::optional<std::uint32_t> parameter) const {
+  if (layer == Layer::documented) return true;
+  return parameter && !contract.share_of.empty() ? contract.due_on(rank, on_rank, *parameter) : contract.average_together(rank, on_rank);
+}
+
+bool Timeline::counts_wherever_it_runs(const Workload& workload, std::uint32_t backward, std::uint32_t parameter) const {
+  const Backward& b = backwards[backward];
+  const Parameter& p = workload.parameters[parameter];
+  return contract.share_of.empty() && contract.held_by_all(parameter) && b.uses.empty() && !b.raises_after && !p.used_by && p.has_gradient();
 }
 
 bool Timeline::in_graph(const Workload& workload, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const {

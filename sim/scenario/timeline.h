@@ -82,6 +82,12 @@ struct Timeline {
   // What a contribution weighs in its rank's own sum, and in the average, on a rank. Without what users set since.
   double own_weight(std::uint32_t backward, std::uint32_t rank) const { return value_of(backwards[backward].weight[rank]); }
   double averaged_weight(std::uint32_t backward, std::uint32_t rank, std::uint32_t on_rank, Layer layer) const;
+  // Of the own sum by the documentation, or of what is applied as it is meant.
+  const Rational& weight_of(std::uint32_t backward, std::uint32_t rank, Layer layer) const {
+    return layer == Layer::documented ? backwards[backward].weight[rank] : backwards[backward].due[rank];
+  }
+  // Whether it is a part of the other rank's average at all.
+  bool is_averaged_on(std::uint32_t rank, std::uint32_t on_rank, Layer layer, std::optional<std::uint32_t> parameter = {}) const;
   // How many events a snapshot has behind it: inside a backward that the optimizer runs in, that backward too.
   std::uint32_t events_behind(std::uint32_t event, bool at_end) const { return at_end || events[event].steps_inside() ? event + 1 : event; }
   // Likewise in one parameter, of which ranks may share a gradient. Precondition: counts().
@@ -119,6 +125,8 @@ struct Timeline {
   bool counts(const Workload& workload, std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter) const {
     return contract.contributor(rank, parameter) == rank && used(workload, backward, rank, parameter);
   }
+  // True only where every rank that runs the backward counts for the parameter; where it is false, some may.
+  bool counts_wherever_it_runs(const Workload& workload, std::uint32_t backward, std::uint32_t parameter) const;
   // Whether a rank passes other parameters in it than another rank that holds them, or in another order.
   bool passes_apart(const Workload& workload, std::uint32_t backward) const;
   // What users multiplied a contribution by since, up to and with an event of its window.

@@ -51,10 +51,7 @@ class FlatPartition {
   std::uint64_t offset(std::uint32_t parameter) const { return place(parameter).offset; }  // precondition: contains(parameter)
   const std::vector<std::uint32_t>& order() const { return order_; }
 
-  bool contains(std::uint32_t parameter) const {
-    const auto at = lower_bound(parameter);
-    return at != places_.end() && at->parameter == parameter;
-  }
+  bool contains(std::uint32_t parameter) const { return find(parameter) != nullptr; }
   // Ranks from this one on own the parameter, as far as it reaches. Precondition: contains(parameter).
   std::uint32_t first_owner(std::uint32_t parameter) const { return partition_ == 0 ? 0 : static_cast<std::uint32_t>(offset(parameter) / partition_); }
   bool owns(std::uint32_t rank, std::uint32_t parameter) const { return owned(rank, parameter).numel > 0; }
@@ -97,13 +94,17 @@ class FlatPartition {
     std::uint64_t offset, numel;
   };
 
-  std::vector<Place>::const_iterator lower_bound(std::uint32_t parameter) const {
-    return std::lower_bound(places_.begin(), places_.end(), parameter, [](const Place& place, std::uint32_t p) { return place.parameter < p; });
+  // None of a parameter that is no member.
+  const Place* find(std::uint32_t parameter) const {
+    const std::size_t guess = places_.empty() ? 0 : std::size_t{parameter} - places_.front().parameter;  // most groups have numbers without a gap
+    if (guess < places_.size() && places_[guess].parameter == parameter) return &places_[guess];
+    const auto at = std::lower_bound(places_.begin(), places_.end(), parameter, [](const Place& place, std::uint32_t p) { return place.parameter < p; });
+    return at != places_.end() && at->parameter == parameter ? &*at : nullptr;
   }
   const Place& place(std::uint32_t parameter) const {
-    const auto at = lower_bound(parameter);
-    expects(at != places_.end() && at->parameter == parameter, "a parameter is looked up in a group that it is no member of");
-    return *at;
+    const Place* const found = find(parameter);
+    expects(found != nullptr, "a parameter is looked up in a group that it is no member of");
+    return *found;
   }
 
   std::uint32_t world_;

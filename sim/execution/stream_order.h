@@ -64,10 +64,12 @@ class StreamOrder {
     std::uint32_t writer = 0;  // stream
     Clock read{};              // by stream
     bool was_read = false;     // by any
+    bool by_one = true;        // at most
+    std::uint32_t reader = 0;  // stream, the first
   };
   using History = std::vector<Stretch>;  // of a buffer, in order, without gaps
 
-  static History untouched(std::uint64_t size) { return {{0, size, 0, 0, {}, false}}; }
+  static History untouched(std::uint64_t size) { return {Stretch{.end = size}}; }
 
   explicit StreamOrder(std::size_t streams) : clock_(streams), seen_(streams) {}
 
@@ -111,7 +113,8 @@ class StreamOrder {
     for (std::size_t i = range.first; i < range.last; ++i) {
       if (!ordered(all[i].written, all[i].writer)) report(all[i], all[i].written);
       raise(all[i].read, stream_, at_ + 1);
-      all[i].was_read = true;
+      if (!std::exchange(all[i].was_read, true)) all[i].reader = static_cast<std::uint32_t>(stream_);
+      all[i].by_one = all[i].by_one && all[i].reader == stream_;
     }
     return range;
   }
@@ -120,7 +123,7 @@ class StreamOrder {
   StretchRange write(History& all, std::uint64_t begin, std::uint64_t end, Report&& report) {
     const StretchRange range = stretches_within(all, begin, end);
     for (std::size_t i = range.first; i < range.last; ++i) conflicts(all[i], report, nullptr);
-    replace_stretches(all, range, {begin, end, at_ + 1, static_cast<std::uint32_t>(stream_), {}, false});
+    replace_stretches(all, range, {.begin = begin, .end = end, .written = at_ + 1, .writer = static_cast<std::uint32_t>(stream_)});
     return range;
   }
 
@@ -149,7 +152,9 @@ class StreamOrder {
   void conflicts(const Stretch& stretch, Report&& report, const Clock* also) const {
     const auto over = [&](std::uint32_t number, std::size_t stream) { return ordered(number, stream) || (also && number <= at(*also, stream)); };
     if (!over(stretch.written, stretch.writer)) report(stretch, stretch.written);
-    for (std::size_t s = 1; stretch.was_read && s < stretch.read.size(); ++s)
+    if (!stretch.was_read) return;
+    const std::size_t first = stretch.by_one ? stretch.reader : 0, last = stretch.by_one ? first + 1 : stretch.read.size();
+    for (std::size_t s = std::max<std::size_t>(first, 1); s < last; ++s)
       if (!over(stretch.read[s], s)) report(stretch, stretch.read[s]);
   }
 

@@ -124,7 +124,10 @@ class Twins : public ::testing::TestWithParam<Implementation> {
     return all;
   }
   // Misalignments of target and source, in elements: equal ones, ones that a head makes good, ones that none does.
-  static std::vector<std::pair<std::size_t, std::size_t>> offsets() { return {{0, 0}, {1, 1}, {0, 1}, {3, 0}, {4, 4}, {7, 3}}; }
+  static std::vector<std::pair<std::size_t, std::size_t>> offsets() {
+    if (sanitized) return {{0, 0}, {1, 1}, {7, 3}};
+    return {{0, 0}, {1, 1}, {0, 1}, {3, 0}, {4, 4}, {7, 3}};
+  }
 
   Kernels& host() { return *host_; }
   Kernels& other() { return *other_; }

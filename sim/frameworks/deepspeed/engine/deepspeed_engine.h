@@ -100,7 +100,7 @@ class DeepSpeedEngine : public Engine, public Repeating {
   // ---- what the wrapper may use ---------------------------------------------------------------------------------------------------
   const Scenario& scenario() const { return *context_.scenario; }
   const Timeline& timeline() const { return *context_.timeline; }
-  const DeepSpeedConfig& config() const { return deepspeed_config(*context_.scenario); }
+  const DeepSpeedConfig& config() const { return *config_; }
   const Behaviour& behaviour() const { return context_.behaviour; }
   std::uint32_t rank() const { return context_.rank; }
   std::uint32_t world() const { return context_.scenario->world_size; }
@@ -232,7 +232,8 @@ class DeepSpeedEngine : public Engine, public Repeating {
   double weight_of_uses(std::uint32_t parameter, const Pass& pass) const;  // ours: of one phase
 
   DeepSpeedContext context_;
-  std::vector<BufferId> own_storage_;  // that autograd made for param.grad; elsewhere it shares a bucket's
+  const DeepSpeedConfig* config_ = &deepspeed_config(*context_.scenario);  // looked up once: engines ask at every gradient
+  std::vector<BufferId> own_storage_;                                      // that autograd made for param.grad; elsewhere it shares a bucket's
   ProcessGroup peers_, tensor_ranks_;
   std::uint32_t index_in_peers_;
   const bool has_direct_backwards_;

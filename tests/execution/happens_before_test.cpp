@@ -109,6 +109,21 @@ TEST(happens_before, readers_do_not_race_and_neither_do_disjoint_elements) {
   EXPECT_TRUE(p.races().empty());
 }
 
+TEST(happens_before, a_write_waits_for_each_of_several_readers) {
+  for (const Stream waits_for : {Stream::communication, Stream::copy}) {
+    Written p;
+    p.on(Stream::host, [&](ProgramWriter& w) { w.fill(p.bucket, 0.0); });
+    p.copy(Stream::communication, p.other.part(0, 4), p.bucket.part(0, 4));
+    p.copy(Stream::copy, p.other.part(4, 4), p.bucket.part(0, 4));
+    p.order(waits_for, Stream::compute);
+    p.fill(Stream::compute, p.bucket);
+    ASSERT_EQ(p.races().size(), 1u);
+    EXPECT_EQ(p.races()[0].first.stream, waits_for == Stream::copy ? "communication" : "copy");
+    p.order(waits_for == Stream::copy ? Stream::communication : Stream::copy, Stream::compute);
+    EXPECT_EQ(p.races().size(), 1u) << "too late";
+  }
+}
+
 TEST(happens_before, what_the_host_did_is_over_for_all_that_it_enqueues_later_but_not_the_other_way_round) {
   Written p;
   p.fill(Stream::host, p.bucket);

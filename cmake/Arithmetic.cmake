@@ -24,7 +24,7 @@ elseif(GRADLEDGER_SANITIZE)
   target_compile_options(gradledger_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined -fno-sanitize=vptr,null -fno-sanitize-recover=all -fno-omit-frame-pointer>)
   target_link_options(gradledger_options INTERFACE -fsanitize=address,undefined)
-  # A third of the compilation is checks that others make as well; the preset `dev` has them. A pointer out of its object is seen by the address
+  # A fifth to a third of the compilation is checks that others make as well; the preset `dev` has them. A pointer out of its object is seen by the address
   # sanitizer where it is used, a function without a return by the compiler. Pointers can be misaligned where bytes are read as numbers.
   if(GRADLEDGER_TESTS_SHORT)
     target_compile_options(gradledger_options INTERFACE

@@ -61,7 +61,7 @@ class Ledger::Rows {
   LedgerRow row_at(std::uint64_t at, std::uint32_t alike, bool approximated) {
     LedgerRow row;
     row.expected = due_of(alike);
-    row.observed = row.expected;
+    row.observed.resize(row.expected.size());
     row.open.resize(row.expected.size());
     row.misplaced.resize(row.expected.size());
     for (std::size_t k = 0; k < entry_.columns.size(); ++k) {

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "sim/base/hash.h"
-#include "sim/frameworks/history.h"
 #include "sim/load.h"
 #include "sim/producers/producers.h"
 #include "sim/scenario/parse.h"
@@ -77,24 +76,18 @@ std::shared_ptr<const Replayer::Judged> Replayer::judged_anew(const Scenario& sc
   return std::make_shared<const Judged>(Judged{std::move(kept), std::move(effects)});
 }
 
-bool Replayer::same_state(const Known& known, const State& state) {
-  if (known.state.switches && state.switches) return known.reads.agree(*known.state.switches, *state.switches);
-  return known.state.base == state.base;
-}
-
 // recorder: of all that is read for this answer, from where the scenario was made.
 std::shared_ptr<const Replayer::Judged> Replayer::judged_of(const Scenario& scenario, const Timeline& timeline, bool quick, const SwitchRecorder& recorder) {
-  const AsOf& as_of = scenario.engine.as_of;
-  const History* history = framework_of(scenario).history();
-  const State state{as_of.base, history ? history->values_of(as_of) : std::nullopt};
+  const CodeState state = code_state_of(scenario);
   const std::uint64_t needed = verbs::bytes_needed(scenario);
   // Where numbers do not fit there are weights alone, and no values that tell runs apart.
   const bool on_numbers = needed <= options_.memory_limit;
   std::list<Known>& known = known_[script_text(scenario)];
   const auto serves = [&](const Known& k) { return (k.quick == quick || (quick && !on_numbers)) && k.contract == timeline.contract; };
   for (const Known& k : known)
-    if (serves(k) && same_state(k, state)) {
+    if (serves(k) && same_for(k.reads, k.state, state)) {
       ++alike_;
+      SwitchRecorder::note(k.reads);
       return k.judged;
     }
   const auto producer = gradledger::make_producer(scenario, timeline, {.program_bytes_max = options_.memory_limit - (on_numbers ? needed : 0)});

@@ -15,7 +15,7 @@
 #include "audit/effects.h"
 #include "audit/variant.h"
 #include "ref/oracle.h"
-#include "sim/frameworks/watched_switch.h"
+#include "sim/frameworks/code_state.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/timeline.h"
 #include "verbs/session.h"
@@ -48,11 +48,6 @@ class Replayer {
   std::uint32_t alike() const { return alike_; }
 
  private:
-  // Of a state of the framework: where two agree in what was read, they agree.
-  struct State {
-    std::string base;
-    std::optional<std::vector<std::uint8_t>> switches;  // none: the framework has no history, and nothing is known of another state
-  };
   // What is kept of a judgement. Its ledger, and the decisions of its run, are gigabytes at a thousand ranks; all that anybody asks of them are the effects.
   struct Judged {
     ref::Verdict verdict;  // as in an answer
@@ -67,7 +62,7 @@ class Replayer {
   struct Known {
     Contract contract;
     bool quick = false;
-    State state;
+    CodeState state;
     SwitchReads reads;
     std::optional<Shown> shown;
     std::shared_ptr<const Judged> judged;
@@ -75,7 +70,6 @@ class Replayer {
 
   std::shared_ptr<const Judged> judged_of(const Scenario& scenario, const Timeline& timeline, bool quick, const SwitchRecorder& recorder);
   std::shared_ptr<const Judged> judged_anew(const Scenario& scenario, const Timeline& timeline, Producer& producer, ref::Executor executor, bool check_streams, bool quick);
-  static bool same_state(const Known& known, const State& state);
 
   const Setup& setup_;
   const verbs::Options& options_;

@@ -1,15 +1,13 @@
 #include "search/blame/way_out.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "search/blame/window.h"
 #include "sim/base/limits.h"
-#include "sim/frameworks/framework.h"
-#include "sim/frameworks/history.h"
+#include "sim/frameworks/code_state.h"
 #include "sim/load.h"
 
 namespace gradledger::search {
@@ -61,18 +59,20 @@ class Defects {
   // What the scenario shows there, with its windows; nothing where it cannot run.
   using Shown = std::optional<std::set<std::pair<FindingClass, std::uint32_t>>>;
   const Shown& run(const AsOf& as_of) {
-    const auto [at, fresh] = runs_.try_emplace({as_of.base, as_of.switches});
-    if (!fresh) return at->second;
     Scenario other = scenario_;
     other.expect = {};
     other.allow_open = true;
     other.engine.as_of = as_of;
-    if (admission_error(other)) return at->second;
+    return runs_.of(code_state_of(other), [&] { return shown_by(other); });
+  }
+
+  Shown shown_by(const Scenario& other) const {
+    if (admission_error(other)) return std::nullopt;
     const auto timeline = make_timeline(other);
-    if (!timeline) return at->second;
-    at->second.emplace();
-    for (const Finding& f : judge_(other, *timeline).findings) at->second->emplace(f.finding, window_of(f, *timeline));
-    return at->second;
+    if (!timeline) return std::nullopt;
+    Shown out(std::in_place);
+    for (const Finding& f : judge_(other, *timeline).findings) out->emplace(f.finding, window_of(f, *timeline));
+    return out;
   }
 
   bool shows_in(const std::string& release, const Finding& f, const Repair& repair) {
@@ -112,7 +112,7 @@ class Defects {
   const Timeline& timeline_;
   const Judge& judge_;
   const History& history_;
-  std::map<std::pair<std::string, std::map<std::string, std::string>>, Shown> runs_;
+  KnownStates<Shown> runs_;
 };
 
 }  // namespace

@@ -57,6 +57,10 @@ class SwitchRecorder {
   static void note(SwitchPlace place) {
     if (active_) active_->reads_.add(place);
   }
+  // What was read for an outcome that is used again.
+  static void note(const SwitchReads& reads) {
+    if (active_) active_->reads_.add(reads);
+  }
   const SwitchReads& reads() const { return reads_; }
 
  private:

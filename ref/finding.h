@@ -108,6 +108,7 @@ struct KnownDefect {
   std::string entry, name, title, origin;  // of the catalogue
   std::string since, fixed;                // releases; "": it is not known, or in none
   std::string avoid;                       // a sentence, if one is known
+  std::uint32_t ranks = 0;                 // of the runs that showed it: the first so many, where all of them would have been too many
 };
 
 struct Finding {

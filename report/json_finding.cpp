@@ -64,8 +64,8 @@ ordered_json race_json(const Finding& f) {
 }
 
 ordered_json known_json(const ref::KnownDefect& d) {
-  return {{"entry", d.entry},          {"name", d.name},           {"title", d.title}, {"origin", or_null(d.origin)}, {"since", or_null(d.since)},
-          {"fixed", or_null(d.fixed)}, {"avoid", or_null(d.avoid)}};
+  return {{"entry", d.entry},          {"name", d.name},  {"title", d.title}, {"origin", or_null(d.origin)}, {"since", or_null(d.since)}, {"fixed", or_null(d.fixed)},
+          {"avoid", or_null(d.avoid)}, {"ranks", d.ranks}};
 }
 
 }  // namespace

@@ -55,13 +55,13 @@ std::vector<std::string> described(const Report& report) {
 // "usage (single-boundary). The backward at a boundary ...".
 std::string blame_text(const ref::Blame& blame) { return fmt::format("{}{}. {}", name_of(blame.whose), blame.rule.empty() ? "" : fmt::format(" ({})", blame.rule), blame.why); }
 
-// "catalogue-1 host-accumulator-unused-at-one-step (DeepSpeed#7981), host accumulator ...; since 0.16.0 or before, fixed in 0.19.0. Keep the optimizer ...".
-std::string known_text(const ref::KnownDefect& d) {
+// "catalogue-1 host-accumulator-unused-at-one-step (DeepSpeed#7981), host accumulator ...; since 0.16.0 or before, fixed in 0.19.0. To avoid it: ...".
+std::string known_text(const ref::KnownDefect& d, std::uint32_t world_size) {
   std::string out = fmt::format("{} {}{}, {}", d.entry, d.name, d.origin.empty() ? "" : fmt::format(" ({})", d.origin), d.title);
   if (!d.since.empty()) out += fmt::format("; since {}", d.since);
   if (!d.fixed.empty()) out += fmt::format("{} fixed in {}.", d.since.empty() ? ";" : ",", d.fixed);
   else out += d.since.empty() ? "; by a switch that was set by hand." : ", fixed in no release.";
-  return out + (d.avoid.empty() ? "" : " To avoid it: " + d.avoid);
+  return out + (d.avoid.empty() ? "" : " To avoid it: " + d.avoid) + of_fewer_ranks(d, world_size);
 }
 
 // Where nothing is due a bound is next to nothing, and a quotient says no more than that.
@@ -97,9 +97,8 @@ void add_findings(const Report& report, const Style& style, Lines& lines) {
     if (style.detail == Detail::verdict) continue;
     if (first.at.known()) lines.below(fmt::format("at: {}:{}:{}, {}", printable_line(report.file), first.at.line, first.at.column, first.pointer));
     if (first.blame) lines.below(fmt::format("whose: {}", blame_text(*first.blame)));
-    if (first.known) lines.below(fmt::format("known: {}", known_text(*first.known)));
-    if (first.too_large)
-      lines.below("known: not looked for; the run is too large to be judged again as each release has it. Fewer ranks or micro-batches, or smaller parameters, tell.");
+    if (first.known) lines.below(fmt::format("known: {}", known_text(*first.known, report.world_size)));
+    if (first.too_large) lines.below(fmt::format("known: {}", known_not_looked_for));
     if (first.race) {
       if (first.race->others > 0) lines.below(fmt::format("and {} more pairs of operations in the same window", first.race->others));
       if (!first.race_command.empty()) lines.whole(fmt::format("  values that differ: {}", first.race_command));

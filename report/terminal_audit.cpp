@@ -54,6 +54,7 @@ std::vector<std::string> finding_lines(const AuditReport& r) {
     std::string line(name_of(f.finding));
     if (f.blame) line += f.blame->whose == ref::Whose::usage ? ": the loop leaves what is documented" : ": the framework's";
     if (f.known) line += fmt::format("; known: {} {}, {}{}{}", f.known->entry, f.known->name, f.known->title, f.known->origin.empty() ? "" : ", ", f.known->origin);
+    if (f.known && f.known->ranks < r.ranks) line += fmt::format(" (compared with the first {} ranks)", f.known->ranks);
     if (f.occurrences > 1) line += fmt::format(" ({} alike)", f.occurrences);
     out.push_back(line);
     out.push_back("  " + f.sentence);

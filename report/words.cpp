@@ -82,6 +82,15 @@ std::string buffer_family(const std::string& buffer) { return buffer.substr(0, b
 
 std::string usage_mark(const ref::Blame& blame) { return blame.whose == ref::Whose::usage ? fmt::format(", usage ({})", blame.rule) : ""; }
 
+std::string of_fewer_ranks(const ref::KnownDefect& known, std::uint32_t world_size) {
+  if (known.ranks == world_size) return "";
+  return fmt::format(" That is what the script shows with the first {} ranks; with all {} the releases were not compared.", known.ranks, world_size);
+}
+
+const std::string_view known_not_looked_for =
+    "not looked for; the run is too large to be judged again as each release has it, and fewer of its ranks do not show this or cannot run by themselves. Fewer micro-batches, or "
+    "smaller parameters, tell.";
+
 std::string size_text(std::uint64_t bytes) {
   constexpr std::uint64_t mebibyte = 1u << 20;
   if (bytes < mebibyte) return fmt::format("{} B", bytes);

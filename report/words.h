@@ -1,7 +1,9 @@
 // Words that more than one format uses.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "report/corpus.h"
@@ -33,6 +35,12 @@ std::string buffer_family(const std::string& buffer);
 
 // ", usage (single-boundary)" or nothing.
 std::string usage_mark(const ref::Blame& blame);
+
+// " That is what the script shows with the first 2 ranks; ..." or nothing.
+std::string of_fewer_ranks(const ref::KnownDefect& known, std::uint32_t world_size);
+
+// Why a known defect was not looked for.
+extern const std::string_view known_not_looked_for;
 
 // 0, 12 B, 3.25 MiB: exact where it can be.
 std::string size_text(std::uint64_t bytes);

@@ -95,8 +95,9 @@ ordered_json balance_part(const Report& report) {
   return {{"events", events}, {"buffers", buffers}, {"held", held}, {"lines", lines}};
 }
 
-ordered_json known_part(const ref::KnownDefect& d) {
-  return {{"entry", d.entry}, {"name", d.name}, {"title", d.title}, {"origin", d.origin}, {"since", d.since}, {"fixed", d.fixed}, {"avoid", d.avoid}};
+ordered_json known_part(const ref::KnownDefect& d, std::uint32_t world_size) {
+  return {{"entry", d.entry}, {"name", d.name},   {"title", d.title}, {"origin", d.origin},
+          {"since", d.since}, {"fixed", d.fixed}, {"avoid", d.avoid}, {"of_fewer_ranks", of_fewer_ranks(d, world_size)}};
 }
 
 ordered_json finding_part(const Report& report, const Finding& f) {
@@ -113,7 +114,8 @@ ordered_json finding_part(const Report& report, const Finding& f) {
   if (f.lost_weight > 0) out["lost"] = number_json(f.lost_weight);
   if (f.excess_weight > 0) out["excess"] = number_json(f.excess_weight);
   if (f.blame) out["blame"] = blame_json(*f.blame);
-  if (f.known) out["known"] = known_part(*f.known);
+  if (f.known) out["known"] = known_part(*f.known, report.world_size);
+  if (f.too_large) out["known_not_looked_for"] = known_not_looked_for;
   if (!f.race_command.empty()) out["command"] = f.race_command;
   return out;
 }

@@ -1,12 +1,16 @@
 #include "search/blame/way_out.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "search/blame/window.h"
+#include "search/shrink/edits.h"
 #include "sim/base/limits.h"
+#include "sim/execution/symbolic/script_rounds.h"
+#include "sim/execution/symbolic/steady_rounds.h"
 #include "sim/frameworks/code_state.h"
 #include "sim/load.h"
 
@@ -16,10 +20,12 @@ namespace {
 using ref::Finding;
 using ref::FindingClass;
 
+// The releases of a framework, compared by one script: the finding's own, or that with fewer ranks.
 class Defects {
  public:
-  Defects(const Scenario& scenario, const Timeline& timeline, const Judge& judge, const History& history)
-      : scenario_(scenario), timeline_(timeline), judge_(judge), history_(history) {}
+  // timeline: of the finding's own script.
+  Defects(Scenario scenario, const Timeline& timeline, const Judge& judge, const History& history)
+      : scenario_(std::move(scenario)), timeline_(timeline), judge_(judge), history_(history) {}
 
   // Whether the runs that are compared show it at all.
   bool shows(const Finding& f) {
@@ -32,7 +38,8 @@ class Defects {
       const Entry& entry = **entry_named(repair.entry, "");
       if (std::find(entry.classes.begin(), entry.classes.end(), name_of(f.finding)) == entry.classes.end()) continue;
       if (!has_defect(scenario_.engine.as_of, repair) || !cured(f, repair, scenario_.engine.as_of)) continue;
-      ref::KnownDefect out{std::string(entry.id), std::string(entry.name), std::string(entry.title), std::string(entry.origin), "", "", std::string(repair.avoid)};
+      ref::KnownDefect out{std::string(entry.id),     std::string(entry.name), std::string(entry.title), std::string(entry.origin), "", "",
+                           std::string(repair.avoid), scenario_.world_size};
       date(f, repair, out);
       return out;
     }
@@ -108,11 +115,64 @@ class Defects {
     if (fixed < all.size()) out.fixed = named(fixed);
   }
 
-  const Scenario& scenario_;
+  const Scenario scenario_;
   const Timeline& timeline_;
   const Judge& judge_;
   const History& history_;
   KnownStates<Shown> runs_;
+};
+
+// Which runs are compared: the first that are not too large and show the finding.
+class Comparisons {
+ public:
+  Comparisons(const Scenario& scenario, const Timeline& timeline, const Judge& judge, const Judge& by_weights, const History& history)
+      : scenario_(scenario), timeline_(timeline), judge_(judge), by_weights_(by_weights), history_(history), run_one_by_one_(timeline.backwards.size()) {
+    for (const ScriptRounds& rounds : rounds_of(scenario, timeline, SteadyRounds::rounds_min))
+      run_one_by_one_ -= std::uint64_t{rounds.rounds - SteadyRounds::rounds_min} * rounds.backwards;
+  }
+
+  // The finding is of a run of the scenario on numbers, or shown by the runs. Nothing: none can be judged that shows it.
+  Defects* showing(const Finding& f) {
+    if (fits_numbers(scenario_)) return &of(scenario_.world_size);
+    if (fits_weights(scenario_) && of(scenario_.world_size).shows(f)) return &of(scenario_.world_size);
+    for (std::uint32_t ranks = 2; ranks < scenario_.world_size; ranks *= 2)
+      if (can_stand_for_all(ranks) && of(ranks).shows(f)) return &of(ranks);
+    return nullptr;
+  }
+
+ private:
+  bool fits_numbers(const Scenario& s) const { return s.numel() * s.world_size * timeline_.backwards.size() <= limits::compared_elements_max; }
+  bool fits_weights(const Scenario& s) const { return by_weights_ && s.parameters.size() * s.world_size * run_one_by_one_ <= limits::compared_tensors_max; }
+
+  // With so many the script has the same events.
+  bool can_stand_for_all(std::uint32_t ranks) {
+    const auto [at, fresh] = stand_for_all_.try_emplace(ranks, false);
+    if (!fresh) return at->second;
+    Scenario fewer = scenario_;
+    fewer.expect = {};
+    fewer.allow_open = true;
+    if (!with_fewer_ranks(fewer, ranks) || !(fits_numbers(fewer) || fits_weights(fewer)) || admission_error(fewer)) return false;
+    const auto timeline = make_timeline(fewer);
+    at->second = timeline.ok() && timeline->events.size() == timeline_.events.size();
+    return at->second;
+  }
+
+  Defects& of(std::uint32_t ranks) {
+    const auto at = defects_.find(ranks);
+    if (at != defects_.end()) return at->second;
+    Scenario s = scenario_;
+    if (ranks < s.world_size) with_fewer_ranks(s, ranks);
+    const Judge& judge = fits_numbers(s) ? judge_ : by_weights_;
+    return defects_.try_emplace(ranks, std::move(s), timeline_, judge, history_).first->second;
+  }
+
+  const Scenario& scenario_;
+  const Timeline& timeline_;
+  const Judge &judge_, &by_weights_;
+  const History& history_;
+  std::uint64_t run_one_by_one_;                 // backwards; rounds that repeat are mostly passed by
+  std::map<std::uint32_t, bool> stand_for_all_;  // by ranks
+  std::map<std::uint32_t, Defects> defects_;     // likewise
 };
 
 }  // namespace
@@ -120,14 +180,12 @@ class Defects {
 void find_known_defects(const Scenario& scenario, const Timeline& timeline, std::vector<Finding>& findings, const Judge& judge, const Judge& by_weights) {
   const History* history = framework_of(scenario).history();
   if (findings.empty() || !history) return;
-  const std::uint64_t contributions = scenario.world_size * timeline.backwards.size();
-  const bool on_numbers = scenario.numel() * contributions <= limits::compared_elements_max;
-  const bool too_large = !on_numbers && (!by_weights || scenario.parameters.size() * contributions > limits::compared_tensors_max);
-  Defects defects(scenario, timeline, on_numbers ? judge : by_weights, *history);
+  Comparisons comparisons(scenario, timeline, judge, by_weights, *history);
   for (Finding& f : findings)
     if (f.blame && f.blame->whose == ref::Whose::framework) {
-      f.too_large = too_large || (!on_numbers && !defects.shows(f));
-      if (!f.too_large) f.known = defects.of(f);
+      Defects* const defects = comparisons.showing(f);
+      f.too_large = !defects;
+      if (defects) f.known = defects->of(f);
     }
 }
 

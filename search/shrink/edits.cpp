@@ -153,23 +153,6 @@ bool drop_forwards(Scenario& s) {
 
 // ---- ranks and parameters ------------------------------------------------------------------------------------------------------------
 
-// With a layout, fewer data-parallel ranks.
-bool shrink_world(Scenario& s, std::uint32_t size) {
-  if (s.layout && !lay_out(s, s.layout->stated(), size)) return false;
-  const auto shrink = [&](auto&& self, Items& items) -> void {
-    std::erase_if(items, [&](ScriptItem& item) {
-      const bool named = !item.ranks.empty();
-      std::erase_if(item.ranks, [&](std::uint32_t r) { return r >= size; });
-      std::erase_if(item.order, [&](const auto& entry) { return entry.first >= size; });
-      return named && item.ranks.empty();
-    });
-    for (ScriptItem& item : items) self(self, item.items);
-  };
-  shrink(shrink, s.script);
-  s.world_size = size;
-  return !s.script.empty();
-}
-
 bool remove_parameter(Scenario& s, std::uint32_t p) {
   const std::uint32_t parts = s.parameters[p].part ? s.parameters[p].part->count : 1;
   if (s.parameters.size() == parts || (s.parameters[p].part && s.parameters[p].part->number > 0)) return false;
@@ -235,6 +218,23 @@ void add_size_edits(const Scenario& s, std::vector<Edit>& out) {
 
 }  // namespace
 
+// With a layout, fewer data-parallel ranks.
+bool with_fewer_ranks(Scenario& s, std::uint32_t size) {
+  if (s.layout && !lay_out(s, s.layout->stated(), size)) return false;
+  const auto shrink = [&](auto&& self, Items& items) -> void {
+    std::erase_if(items, [&](ScriptItem& item) {
+      const bool named = !item.ranks.empty();
+      std::erase_if(item.ranks, [&](std::uint32_t r) { return r >= size; });
+      std::erase_if(item.order, [&](const auto& entry) { return entry.first >= size; });
+      return named && item.ranks.empty();
+    });
+    for (ScriptItem& item : items) self(self, item.items);
+  };
+  shrink(shrink, s.script);
+  s.world_size = size;
+  return !s.script.empty();
+}
+
 void unroll(Scenario& scenario) { scenario.script = unrolled(scenario.script); }
 
 void make_canonical(Scenario& s) {
@@ -256,7 +256,7 @@ void add_option_edits(const Scenario& scenario, std::vector<Edit>& out);  // edi
 std::vector<Edit> edits_of(const Scenario& s) {
   std::vector<Edit> out;
   for (const auto& [from, count] : windows_of(s.script)) out.push_back([from = from, count = count](Scenario& x) { return remove_range(x, from, count); });
-  for (std::uint32_t size = 1; size < s.world_size; ++size) out.push_back([size](Scenario& x) { return shrink_world(x, size); });
+  for (std::uint32_t size = 1; size < s.world_size; ++size) out.push_back([size](Scenario& x) { return with_fewer_ranks(x, size); });
   add_event_edits(s, out);
   out.push_back(drop_forwards);
   add_parameter_edits(s, out);

@@ -1,6 +1,7 @@
 // One step towards a simpler scenario: everything that can be taken out of one, largest first.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -20,6 +21,9 @@ void make_canonical(Scenario& scenario);
 // In this order: windows, ranks, stretches of events, single events, parameters, then options to their defaults, then smaller values.
 // What an edit makes need not be a scenario that any engine serves. Precondition: unrolled.
 std::vector<Edit> edits_of(const Scenario& scenario);
+
+// The first so many ranks alone; what others did is gone. False, and nothing of use, where that leaves no script or the layout cannot be so small.
+bool with_fewer_ranks(Scenario& scenario, std::uint32_t ranks);
 
 // Events of a script; a block counts where it begins and where it ends.
 std::size_t events_of(const std::vector<ScriptItem>& items);

@@ -56,7 +56,7 @@ const LimitRow limit_rows[] = {
     {"condition_length_max", limits::condition_length_max, "a condition"},
     {"name_length_max", limits::name_length_max, "a name"},
     {"compared_elements_max", limits::compared_elements_max, "elements of all contributions of a run that is judged again for its known defect"},
-    {"compared_tensors_max", limits::compared_tensors_max, "tensors of all contributions of a run without numbers that is judged again for its known defect"},
+    {"compared_tensors_max", limits::compared_tensors_max, "likewise without numbers: tensors of the contributions that are run one by one"},
     {"ledger_cells_max", limits::ledger_cells_max, "weights in a ledger, of contributions in stretches of snapshots"},
     {"listed_cells_max", limits::listed_cells_max, "weights of it that are as due, in a report without `--ledger`"},
     {"races_reported_max", limits::races_reported_max, "pairs of racing operations named of a rank"},

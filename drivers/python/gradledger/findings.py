@@ -43,6 +43,7 @@ class KnownDefect:
     since: str | None
     fixed: str | None
     avoid: str | None
+    ranks: int  # of the runs that showed it: the first so many, where runs of all would have been too large
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ function drawFinding(all) {
   if (first.blame) children.push(el("p", {}, "Whose: " + first.blame.whose + (first.blame.rule ? " (" + first.blame.rule + ")" : "") + ". " + first.blame.why));
   if (known)
     children.push(el("p", {}, "Known: " + known.entry + " " + known.name + (known.origin ? " (" + known.origin + ")" : "") + ", " + known.title + "; " +
-      (known.since ? "since " + known.since + ", " : "") + (known.fixed ? "fixed in " + known.fixed : "fixed in no release") + "." + (known.avoid ? " To avoid it: " + known.avoid : "")));
+      (known.since ? "since " + known.since + ", " : "") + (known.fixed ? "fixed in " + known.fixed : "fixed in no release") + "." + (known.avoid ? " To avoid it: " + known.avoid : "") +
+      known.of_fewer_ranks));
+  if (first.known_not_looked_for) children.push(el("p", {}, "Known: " + first.known_not_looked_for));
   if (first.command) children.push(el("p", {}, "Values that differ: ", el("code", {}, first.command)));
   const line = (f) => f.sentence + " Event " + f.event + ", " + f.pointer + ".";
   if (all.length > 1)

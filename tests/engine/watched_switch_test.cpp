@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/frameworks/code_state.h"
 #include "sim/frameworks/deepspeed/behaviour.h"
 #include "sim/frameworks/deepspeed/settings.h"
 #include "sim/frameworks/framework.h"
@@ -120,6 +121,47 @@ TEST(states, agree_where_what_was_read_has_the_same_values) {
   const std::vector<std::uint8_t> here{0, 1, 2}, elsewhere{5, 1, 7}, otherwise{0, 2, 2};
   EXPECT_TRUE(reads.agree(here, elsewhere));
   EXPECT_FALSE(reads.agree(here, otherwise));
+}
+
+// ---- what is known of one state, asked of another
+
+CodeState state_with(std::vector<std::uint8_t> switches) { return {AsOf{"a", {}}, std::move(switches)}; }
+
+TEST(an_outcome, is_that_of_every_state_that_agrees_in_what_was_read_for_it) {
+  KnownStates<int> known;
+  int worked = 0;
+  const auto of = [&](std::vector<std::uint8_t> switches) {
+    const auto second = at_place(switches[1], 1);
+    return known.of(state_with(std::move(switches)), [&] {
+      ++worked;
+      return static_cast<int>(second);
+    });
+  };
+  EXPECT_EQ(of({0, 1, 2}), 1);
+  EXPECT_EQ(of({5, 1, 7}), 1);
+  EXPECT_EQ(worked, 1);
+  EXPECT_EQ(of({0, 2, 2}), 2);
+  EXPECT_EQ(of({1, 2, 1}), 2);
+  EXPECT_EQ(of({1, 1, 1}), 1);
+  EXPECT_EQ(worked, 2);
+}
+
+TEST(an_outcome, that_is_used_again_was_read_for_by_whoever_uses_it) {
+  KnownStates<bool> known;
+  const auto flag = at_place(true, 5);
+  const auto use = [&] { EXPECT_TRUE(known.of(state_with({1, 1, 1, 1, 1, 1}), [&] { return static_cast<bool>(flag); })); };
+  EXPECT_EQ(noted(8, use), Places{5});
+  EXPECT_EQ(noted(8, use), Places{5}) << "this time nothing is worked out";
+}
+
+TEST(an_outcome, of_a_state_of_which_nothing_is_known_is_its_own_alone) {
+  KnownStates<int> known;
+  int worked = 0;
+  const auto of = [&](const AsOf& as_of) { return known.of(CodeState{as_of, std::nullopt}, [&] { return ++worked; }); };
+  EXPECT_EQ(of({"a", {}}), 1);
+  EXPECT_EQ(of({"b", {}}), 2);
+  EXPECT_EQ(of({"a", {{"switch", "on"}}}), 3);
+  EXPECT_EQ(of({"a", {}}), 1);
 }
 
 // ---- each field of each Behaviour, at its place in what the history says of the state

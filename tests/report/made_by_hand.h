@@ -58,7 +58,7 @@ inline report::Finding finding_by_hand() {
   finding.sentence = "discarded-gradient: one micro-batch is missing";
   finding.pointer = "/script/1";
   finding.blame = ref::Blame{ref::Whose::usage, "single-boundary", "Two backwards stand before the step."};
-  finding.known = ref::KnownDefect{"catalogue-0", "a-name", "a defect", "Somewhere#1", "0.0.9", "0.2.0", "Wait."};
+  finding.known = ref::KnownDefect{"catalogue-0", "a-name", "a defect", "Somewhere#1", "0.0.9", "0.2.0", "Wait.", 2};
   ref::WorstElement worst;
   worst.parameter = 1;
   worst.element = 2;

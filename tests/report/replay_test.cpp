@@ -1,5 +1,6 @@
 // A report that nobody ran, in each format.
 #include "report/html/html.h"
+#include "report/words.h"
 #include "tests/report/made_by_hand.h"
 
 namespace gradledger::testing {
@@ -40,6 +41,22 @@ TEST(a_report_for_people, shows_what_the_value_holds) {
                 "events: the gradients that ranks held (* its books do not balance), the collectives that they issued\n"
                 "    3  step (call 2 of 2)\n"
                 "       rank 1  *accumulator (local); -> all_reduce; no overflow\n");
+}
+
+TEST(a_report, says_where_a_known_defect_was_looked_for_with_fewer_ranks_or_not_at_all) {
+  Report report = report_by_hand();
+  report.world_size = 1024;
+  const std::string fewer = "Wait. That is what the script shows with the first 2 ranks; with all 1024 the releases were not compared.";
+  EXPECT_NE(shown("terminal", report).find(fewer), std::string::npos);
+  const auto on_page = [](const Report& of) { return json::parse(report::Html().text(of))["findings"][0]; };
+  EXPECT_EQ(on_page(report)["known"]["of_fewer_ranks"], fewer.substr(5));
+  EXPECT_EQ(objects_of(shown("json", report)).at(0)["findings"][0]["known"]["ranks"], 2);
+  EXPECT_EQ(on_page(report_by_hand())["known"]["of_fewer_ranks"], "");
+  report.findings[0].known.reset();
+  report.findings[0].too_large = true;
+  EXPECT_NE(shown("terminal", report).find("known: not looked for; the run is too large"), std::string::npos);
+  EXPECT_EQ(on_page(report)["known_not_looked_for"], report::known_not_looked_for);
+  EXPECT_EQ(objects_of(shown("json", report)).at(0)["findings"][0]["known_too_large"], true);
 }
 
 TEST(a_report_for_people, has_no_events_where_it_is_short_and_colours_where_it_may) {

@@ -127,6 +127,120 @@ TEST(a_known_defect, of_a_large_run_is_looked_for_by_weights_if_these_show_the_f
   EXPECT_TRUE(verdict.findings[0].too_large);
 }
 
+// ---- runs of true size ----------------------------------------------------------------------------------------------------------------
+
+ref::Verdict judge_weights(const Scenario& s, const Timeline& timeline) {
+  HostExecutor producer(s, timeline);
+  ref::OracleOptions options;
+  options.executor = ref::Executor::symbolic;
+  return ref::judge(s, timeline, producer, options);
+}
+
+// 256 ranks, 64 micro-batches and 64 tensors: a million tensors in all, of which two ranks have 1 024 to run one by one.
+Scenario of_true_size() {
+  Scenario s = scenario_at("deepspeed-7981/offload-keeps-only-the-last-0.18.9.json");
+  s.world_size = 256;
+  s.parameters.assign(64, s.parameters[0]);
+  for (std::size_t p = 0; p < s.parameters.size(); ++p) s.parameters[p].name = "w" + std::to_string(p);
+  s.parameters[0].numel = 1u << 20;
+  s.script = {boundary(false), backward(63), boundary(true), backward(), step()};
+  return s;
+}
+
+std::vector<ref::Finding> framework_findings(ref::FindingClass finding) {
+  std::vector<ref::Finding> out(1);
+  out[0].finding = finding;
+  out[0].blame = ref::Blame{ref::Whose::framework, "", ""};
+  return out;
+}
+
+TEST(a_known_defect, of_more_ranks_than_can_be_judged_again_is_the_one_that_its_first_ranks_show) {
+  const Scenario s = of_true_size();
+  ASSERT_FALSE(admission_error(s));
+  std::set<std::uint32_t> worlds;
+  const search::Judge by_weights = [&](const Scenario& other, const Timeline& timeline) {
+    worlds.insert(other.world_size);
+    return judge_weights(other, timeline);
+  };
+  auto findings = framework_findings(ref::FindingClass::offload_loss);
+  search::find_known_defects(s, *make_timeline(s), findings, {}, by_weights);
+  ASSERT_TRUE(findings[0].known.has_value());
+  EXPECT_FALSE(findings[0].too_large);
+  EXPECT_EQ(findings[0].known->entry + " " + findings[0].known->since + " - " + findings[0].known->fixed, "catalogue-1 0.16.0 or before - 0.19.0");
+  EXPECT_EQ(findings[0].known->ranks, 2u);
+  EXPECT_EQ(worlds, std::set<std::uint32_t>{2});
+}
+
+TEST(a_known_defect, of_more_ranks_than_can_be_judged_again_is_not_named_after_ranks_that_do_not_show_it) {
+  const Scenario s = of_true_size();
+  std::map<std::uint32_t, std::size_t> runs;  // by ranks
+  const auto shown_from = [&](std::uint32_t ranks) {
+    runs.clear();
+    auto findings = framework_findings(ref::FindingClass::offload_loss);
+    search::find_known_defects(s, *make_timeline(s), findings, {}, [&](const Scenario& other, const Timeline& timeline) {
+      ++runs[other.world_size];
+      return other.world_size >= ranks ? judge_weights(other, timeline) : ref::Verdict{};
+    });
+    return findings[0];
+  };
+  const ref::Finding found = shown_from(8);
+  ASSERT_TRUE(found.known.has_value());
+  EXPECT_EQ(found.known->ranks, 8u);
+  EXPECT_EQ(runs[2], 1u) << "no repair can cure what is not shown";
+  EXPECT_EQ(runs[4], 1u);
+  EXPECT_GT(runs[8], 2u);
+  const ref::Finding lost = shown_from(1u << 20);
+  EXPECT_TRUE(lost.too_large);
+  EXPECT_FALSE(lost.known.has_value());
+  EXPECT_EQ(runs, (std::map<std::uint32_t, std::size_t>{{2, 1}, {4, 1}, {8, 1}, {16, 1}, {32, 1}, {64, 1}, {128, 1}}));
+}
+
+TEST(a_known_defect, is_not_looked_for_with_ranks_that_lack_an_event_of_the_script) {
+  Scenario s = of_true_size();
+  s.script.insert(s.script.end() - 1, event(ScriptKind::engine_zero_grad));
+  s.script[s.script.size() - 2].ranks = {5};
+  ASSERT_FALSE(admission_error(s));
+  std::set<std::uint32_t> worlds;
+  auto findings = framework_findings(ref::FindingClass::offload_loss);
+  search::find_known_defects(s, *make_timeline(s), findings, {}, [&](const Scenario& other, const Timeline&) {
+    worlds.insert(other.world_size);
+    return ref::Verdict{};
+  });
+  EXPECT_EQ(worlds, (std::set<std::uint32_t>{8, 16, 32, 64, 128}));
+}
+
+// ---- releases that do the same --------------------------------------------------------------------------------------------------------
+
+std::string known_of(const std::vector<ref::Finding>& findings) {
+  std::string out;
+  for (const ref::Finding& f : findings)
+    out += f.known ? f.known->entry + " " + f.known->since + " - " + f.known->fixed + "\n" : std::string(f.too_large ? "too large\n" : "none\n");
+  return out;
+}
+
+// Held to what is found where every release is judged, as if a run read every switch that there is.
+TEST(a_known_defect, is_the_same_where_releases_that_do_the_same_are_judged_once) {
+  std::size_t compared = 0, runs = 0, runs_of_all = 0;
+  for (const auto& [file, findings] : of_the_corpus()) {
+    if (++compared % 4 != 0) continue;
+    const Scenario s = scenario_at(file);
+    const auto timeline = make_timeline(s);
+    const auto found = [&](std::size_t& count, bool reads_everything) {
+      std::vector<ref::Finding> out = findings;
+      for (ref::Finding& f : out) f.known.reset();
+      search::find_known_defects(s, *timeline, out, [&](const Scenario& other, const Timeline&) {
+        ++count;
+        if (reads_everything) SwitchRecorder::note(unplaced);
+        return judge(other);
+      });
+      return known_of(out);
+    };
+    EXPECT_EQ(found(runs, false), found(runs_of_all, true)) << file;
+  }
+  EXPECT_GT(runs, 0u);
+  EXPECT_LT(2 * runs, runs_of_all) << "hardly any release is spared";
+}
+
 TEST(a_known_defect, is_dated_by_the_releases_that_show_it) {
   const auto dates = [](const std::string& file) {
     const auto& findings = of_the_corpus().at(file);

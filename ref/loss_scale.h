@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "sim/scenario/contract.h"
+#include "sim/scenario/timeline.h"
 
 namespace gradledger::ref {
 
@@ -37,5 +39,19 @@ class LossScaleModel {
   std::uint32_t patience_;
   std::uint64_t good_steps_ = 0;  // in a row
 };
+
+// In force for each window of a script, where overflows are those that it plants.
+inline std::vector<double> loss_scales(const Timeline& timeline) {
+  std::vector<bool> overflows(timeline.steps, false);
+  for (const Plant& plant : timeline.planted)
+    if (timeline.backwards[plant.backward].step < timeline.steps) overflows[timeline.backwards[plant.backward].step] = true;
+  LossScaleModel model(timeline.contract.loss_scale);
+  std::vector<double> out;
+  for (std::uint32_t window = 0; window < timeline.steps; ++window) {
+    out.push_back(model.scale());
+    model.step(overflows[window]);
+  }
+  return out;
+}
 
 }  // namespace gradledger::ref

@@ -48,6 +48,9 @@ std::optional<RowWeights> RowSolver::solve(const std::vector<PackedRow>& rows) c
     // Weights that the formats do not hold exactly.
     if (auto share = share_of_due(rows, true)) return share;
     if (auto found = fit(window(), rows, true); found && !found->any_open()) return found;
+    if (any_divided())
+      for (const Groups& set : sets)
+        if (auto found = fit(set, rows, true); found && !found->any_open()) return found;
   }
   // A part of them.
   if (auto found = fit(window(), rows, false)) return found;
@@ -129,7 +132,7 @@ std::vector<bool> RowSolver::dark_in(const std::vector<PackedRow>& rows) const {
 bool RowSolver::surely_exact(const PackedRow& row) const {
   double least = HUGE_VAL;
   for (const Term& term : terms_)
-    for (const double weight : {term.averaged, term.own, term.due})
+    for (const double weight : {term.averaged, term.own, term.due, term.averaged * term.left, term.own * term.left})
       if (weight != 0) least = std::min(least, std::abs(weight));
   return row.error == 0 && std::abs(row.held) <= std::ldexp(least * rounding_.unit, rounding_.precision);
 }
@@ -225,8 +228,12 @@ std::vector<double> RowSolver::plain_weights(const Group& group) const {
     if (std::find(out.begin(), out.end(), weight) == out.end()) out.push_back(weight);
   };
   const Term& term = terms_[group.front()];
-  for (const double weight : {term.due, 0.0, term.averaged, term.own, 2 * term.due}) add(weight);
+  for (const double weight : {term.due, 0.0, term.averaged, term.own, 2 * term.due, term.averaged * term.left, term.own * term.left}) add(weight);
   return out;
+}
+
+bool RowSolver::any_divided() const {
+  return std::any_of(terms_.begin(), terms_.end(), [](const Term& term) { return term.left != 1; });
 }
 
 RowSolver::Snapped RowSolver::snapped(double weight, double error, const Group& group) const {

@@ -12,6 +12,7 @@ namespace gradledger::ref {
 struct Term {
   double due = 0;                // what it must weigh here
   double own = 0, averaged = 0;  // what contributions like it weigh in some buffer
+  double left = 1;               // of an earlier window: what divisions by loss scales have left of it since, where a loop's scaler divides what is there
   std::uint32_t windows_ago = 0;
   bool own_rank = false, boundary = false;
   std::uint32_t micro_batch = 0;
@@ -86,6 +87,7 @@ class RowSolver {
   class Choices;
   Snapped snapped(double weight, double error, const Group& group) const;
   std::vector<double> plain_weights(const Group& group) const;
+  bool any_divided() const;
   double likely(const Group& group) const;
   std::vector<bool> dark_in(const std::vector<PackedRow>& rows) const;
   bool surely_exact(const PackedRow& row) const;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ref/dtype_facts.h"
+#include "ref/loss_scale.h"
 #include "ref/normalisation.h"
 
 namespace gradledger::ref {
@@ -16,7 +17,15 @@ std::uint32_t windows_between(const LedgerEntry& entry, const LedgerColumn& colu
   return window < entry.step ? entry.step - window : 0;
 }
 
+// A loop's scaler divides all that is in a gradient, what an earlier window left there too: by the scale of each window since.
+double left_by_scalers(const std::vector<double>& scales, std::uint32_t window, std::uint32_t ago) {
+  double out = 1;
+  for (std::uint32_t i = 0; i < ago && window - i < scales.size(); ++i) out /= scales[window - i];
+  return out;
+}
+
 std::vector<Term> terms_of(const LedgerEntry& entry, const Ledger& ledger, const Timeline& timeline) {
+  const std::vector<double> scales = loss_scales(timeline);
   std::vector<Term> out;
   for (const LedgerColumn& column : entry.columns) {
     Term term;
@@ -24,6 +33,7 @@ std::vector<Term> terms_of(const LedgerEntry& entry, const Ledger& ledger, const
     term.own = column.own;
     term.averaged = column.averaged;
     term.windows_ago = windows_between(entry, column);
+    term.left = left_by_scalers(scales, entry.step, term.windows_ago);
     term.own_rank = column.rank == entry.key.rank;
     term.boundary = timeline.backwards[column.backward].boundary;
     term.micro_batch = column.contribution.micro_batch;

@@ -56,6 +56,8 @@ class Pipeline:
     """`module` is for deepspeed.initialize(); `engine` is set to what it returns."""
 
     def __init__(self, configuration: Configuration, model: HeldModel, rank: int, world_size: int) -> None:
+        if any(outputs != 1 for outputs in model.passes):
+            raise Refused("several outputs of a stage of a pipeline, or terms of the loss that go around them")
         self.engine: Any = None
         self.stages = configuration.engine["pipeline_stages"]
         self.stage = Stage(model)

@@ -140,6 +140,7 @@ class DeepSpeedEngine : public Engine, public Repeating {
   bool boundary_mirror() const { return mirror_; }
   bool coalescing() const { return coalescing_; }
   bool unmanaged() const { return protocol().unmanaged(); }
+  bool in_pipeline() const { return scenario().engine.pipeline_stages > 1; }
 
   // What was allocated just now is there for the other stream of autograd too.
   // ours: what autograd of PyTorch does between streams
@@ -208,7 +209,6 @@ class DeepSpeedEngine : public Engine, public Repeating {
   void raise(const events::Raise& event, ProgramWriter& w);  // ours: the loop's own code
   bool boundary_for_optimizer() const;
   Protocol protocol() const { return {&scenario(), &behaviour(), in_no_sync_, can_coalesce(), is_zero_optimizer()}; }
-  bool in_pipeline() const { return scenario().engine.pipeline_stages > 1; }
   double pipeline_factor() const;
   bool taken_for_direct() const;
   void refuse_direct() const;

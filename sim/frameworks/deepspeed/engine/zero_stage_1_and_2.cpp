@@ -110,15 +110,26 @@ void ZeroStage1And2::setup_buckets(ProgramWriter& w) {
   ready_for_gradients_ = had_buckets_ = true;
   if (behaviour().stage12_micro_step_id == MicroStepCount::each_reduction) ++micro_step_id_;
   if (!contiguous_) return;
+  bucket_.index = 0;
+  for (std::uint32_t i = 0; i < (overlap_ ? 2u : 1u); ++i) tensors_.give(w, bucket_.buffers[i], new_bucket_buffer(w, i));
+  share_allocation(w);
+}
+
+Tensor ZeroStage1And2::new_bucket_buffer(ProgramWriter& w, std::uint32_t number) {
   const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
   // Inside no_sync with overlap_comm, and where direct backwards go without an epilogue, the hooks of several backwards fill one bucket.
   const bool several = (overlap_ && !partition_gradients_) || may_skip_epilogues();
   const std::uint64_t fills = several ? std::max<std::size_t>(backwards_in_script(), 1) : 1;
   const std::uint64_t useful = reduces_whole_buckets(config(), behaviour()) ? bucket_size : std::min<std::uint64_t>(bucket_size, fills * scenario().numel());
+  return tensors_.allocate(w, "ipg_buffer[" + std::to_string(number) + "]", bucket_dtype_, useful, MemorySpace::device, bucket_size);
+}
+
+// A pipeline brings a buffer of its own: beside those that the hooks of the stage's backwards brought, or alone, where no gradient did.
+Tensor ZeroStage1And2::begin_pipeline_reduction(ProgramWriter& w) {
   bucket_.index = 0;
-  for (std::uint32_t i = 0; i < (overlap_ ? 2u : 1u); ++i)
-    tensors_.give(w, bucket_.buffers[i], tensors_.allocate(w, "ipg_buffer[" + std::to_string(i) + "]", bucket_dtype_, useful, MemorySpace::device, bucket_size));
-  share_allocation(w);
+  if (ready_for_gradients_) return new_bucket_buffer(w, overlap_ ? 2 : 1);
+  tensors_.give(w, bucket_.buffers[0], new_bucket_buffer(w, 0));
+  return {};
 }
 
 Tensor& ZeroStage1And2::gradient_attribute(std::uint32_t p) { return uses_grad_accum_ ? grad_accum_[p] : grad_[p]; }
@@ -168,13 +179,16 @@ void ZeroStage1And2::require_not_reduced(std::uint32_t p) const {
 // ---- the end of a backward that reduces -----------------------------------------------------------------------------------------------
 
 void ZeroStage1And2::reduce_gradients(ProgramWriter& w) {
+  Tensor of_pipeline = in_pipeline() && contiguous_ ? begin_pipeline_reduction(w) : Tensor{};
   if (!partition_gradients_ && !overlap_)
     for (std::uint32_t p : weights_.order()) {
       if (gradient_attribute(p).defined()) {
         if (boundary_mirror()) push(w, p);
       } else if (behaviour().stage1_missing_gradient == Stage1Missing::pushed) throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'numel'"};
     }
+  require_bucket();
   partition_epilogue(w);
+  tensors_.clear(w, of_pipeline);
 }
 
 // The end of a coalesced block, in the order of the groups whatever overlap_comm says.
@@ -186,16 +200,16 @@ void ZeroStage1And2::flush_coalesced(ProgramWriter& w) {
   partition_epilogue(w);
 }
 
-// The end of the reduction before has let go of the buffers, and only a gradient brings them back: neither a call by hand nor a backward without one does.
+// The end of the reduction before has let go of the buffers, and only a gradient brings them back, or a pipeline: neither a call by hand nor a backward without
+// one does.
 void ZeroStage1And2::require_bucket() const {
-  if (!contiguous_ || ready_for_gradients_) return;
+  if (!contiguous_ || ready_for_gradients_ || in_pipeline()) return;
   if (behaviour().released_bucket == ReleasedBucket::none && had_buckets_) throw FrameworkError{"TypeError", "'NoneType' object is not subscriptable"};
   if (behaviour().released_bucket == ReleasedBucket::none) throw FrameworkError{"AttributeError", "'DeepSpeedZeroOptimizer' object has no attribute 'ipg_buffer'"};
   throw FrameworkError{"IndexError", "list index out of range"};
 }
 
 void ZeroStage1And2::partition_epilogue(ProgramWriter& w) {
-  require_bucket();
   reduce_bucket(w);
   std::fill(already_reduced_.begin(), already_reduced_.end(), false);
   if (overlap_) {

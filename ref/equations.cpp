@@ -27,6 +27,7 @@ Eigen::Index index(std::size_t i) { return static_cast<Eigen::Index>(i); }
 }  // namespace
 
 struct LeftInverse::Parts {
+  Matrix coefficients;
   Matrix inverse;    // unknowns x equations
   Vector remainder;  // by unknown: the row's sum of |1 - inverse x coefficients|
   double worst = 0;  // the largest of them, below 1
@@ -40,6 +41,7 @@ std::optional<LeftInverse> LeftInverse::of(const Coefficients& coefficients) {
   const Eigen::HouseholderQR<Matrix> qr(a);
   const Matrix q = qr.householderQ() * Matrix::Identity(index(equations), index(unknowns));
   const auto parts = std::make_shared<Parts>();
+  parts->coefficients = a;
   parts->inverse = qr.matrixQR().topRows(index(unknowns)).triangularView<Eigen::Upper>().solve(q.transpose());
   if (!parts->inverse.allFinite()) return {};
   // 1 - inverse x a, and what rounding may have hidden of it.
@@ -59,6 +61,21 @@ LeftInverse::Solution LeftInverse::solve(const std::vector<double>& right, const
   const double largest = (found.cwiseAbs() + moved).maxCoeff() / (1 - parts_->worst);
   const Vector error = (1 + rounding_of(right.size())) * (moved + largest * parts_->remainder);
   return {{found.begin(), found.end()}, {error.begin(), error.end()}};
+}
+
+// What X leaves of b is b - A X b. With A x = b + e and R = 1 - X A that is A R x - (1 - A X) e.
+bool LeftInverse::can_hold(const std::vector<double>& right, const std::vector<double>& off) const {
+  const Matrix &a = parts_->coefficients, &x = parts_->inverse;
+  const Eigen::Map<const Vector> b(right.data(), index(right.size())), e(off.data(), index(off.size()));
+  const Vector found = x * b;
+  const Vector left = b - a * found;
+  const double rounding = rounding_of(right.size());
+  const Matrix both = a.cwiseAbs() * x.cwiseAbs(), identity = Matrix::Identity(index(right.size()), index(right.size()));
+  const Vector moved = x.cwiseAbs() * (e + rounding * b.cwiseAbs());
+  const double largest = (found.cwiseAbs() + moved).maxCoeff() / (1 - parts_->worst);
+  const Vector allowed =
+      ((identity - a * x).cwiseAbs() + rounding * (identity + both)) * e + a.cwiseAbs() * (largest * parts_->remainder) + 2 * rounding * (b.cwiseAbs() + both * b.cwiseAbs());
+  return (left.cwiseAbs().array() <= (1 + rounding) * allowed.array()).all();
 }
 
 std::optional<Elimination> eliminate(const Coefficients& coefficients, const std::vector<double>& right) {

@@ -24,6 +24,9 @@ class LeftInverse {
   // right, off: what each equation is seen to amount to, and how far off that may be.
   Solution solve(const std::vector<double>& right, const std::vector<double>& off) const;
 
+  // Whether some values of the unknowns make of each equation what it is seen to amount to, within off. Always, where there are no more equations than unknowns.
+  bool can_hold(const std::vector<double>& right, const std::vector<double>& off) const;
+
  private:
   struct Parts;
   explicit LeftInverse(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}

@@ -1,5 +1,5 @@
 // A producer that takes long to set up is run a few times. One run has every decision alive, one is held to the books with all contributions at once,
-// and only where these leave weights open there are more, up to a fixed number.
+// and only where these leave weights open there are more, up to a number that is larger where few elements have them.
 #include <algorithm>
 
 #include "ref/packed_runs.h"
@@ -8,7 +8,8 @@
 namespace gradledger::ref {
 namespace {
 
-constexpr std::uint32_t packed_runs_max = 3;  // beside the run of values
+// Beside the run of values: as a rule, and where too few elements have the weights in common.
+constexpr std::uint32_t packed_runs_max = 3, packed_runs_of_few_elements_max = 12;
 
 }  // namespace
 
@@ -25,7 +26,7 @@ void Passes::few_runs(Verdict& verdict) {
   RunOptions again;
   again.linear = true;
   again.schedule = ledger_schedule_;
-  while (!runs.decode() && runs.runs() < packed_runs_max) {
+  while (!runs.decode() && (runs.runs() < packed_runs_max || (runs.runs() < packed_runs_of_few_elements_max && runs.lacks_equations()))) {
     const GradientSource& source = runs.next_run();
     producer_.run(source, again, *runs.keeper(nullptr));
     ++verdict.decode_passes;

@@ -106,6 +106,12 @@ bool PackedRuns::decode() {
   return done;
 }
 
+// Twice as many as weights tell what is wrong from what only fits.
+bool PackedRuns::lacks_equations() const {
+  constexpr std::size_t spare = 8;
+  return std::any_of(decoded_.begin(), decoded_.end(), [&](const Decoded& d) { return d.open && d.equations < packing_.classes * (2 * d.entry.columns.size() + spare); });
+}
+
 PackedRuns::Decoded PackedRuns::take_apart(const SnapshotKey& key, const Kept& kept, std::vector<WeightPattern>& patterns) const {
   Decoded out;
   out.entry = ledger_.empty_entry(key, kept.role, kept.after);
@@ -114,7 +120,10 @@ PackedRuns::Decoded PackedRuns::take_apart(const SnapshotKey& key, const Kept& k
   const std::vector<WeightPattern> known = patterns;
   taking.set_patterns(known);
   for (std::uint32_t run = 0; run < kept.held.size(); ++run)
-    if (!kept.held[run].empty()) taking.add(*sources_[run], kept.held[run], kept.error[run]);
+    if (!kept.held[run].empty()) {
+      taking.add(*sources_[run], kept.held[run], kept.error[run]);
+      out.equations += kept.held[run].size();
+    }
   out.missing = !taking.run();
   out.open = !out.missing && taking.open();
   if (out.missing) return out;

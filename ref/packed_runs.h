@@ -30,11 +30,14 @@ class PackedRuns {
 
   // Works weights out of all runs so far. True: nothing stays open that another run could tell.
   bool decode();
+  // Whether that which is open has few elements for its contributions, so that it has too few equations.
+  bool lacks_equations() const;
 
   struct Decoded {
     LedgerEntry entry;
     bool open = false;     // some weight of an element that is wrong
     bool missing = false;  // it was too large to keep, or to take apart
+    std::size_t equations = 0;
   };
   std::vector<Decoded>& decoded() { return decoded_; }
 

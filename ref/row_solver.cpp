@@ -280,7 +280,8 @@ std::vector<PackedRow> RowSolver::rows_to_solve(const std::vector<PackedRow>& ro
   return out;
 }
 
-// Weights by group, all of which some row has, with the error that roundings of the rows leave in each. None where they depend on each other.
+// Weights by group, all of which some row has, with the error that roundings of the rows leave in each. None where they depend on each other, or no weights of
+// these groups alone leave what the rows hold.
 std::vector<RowSolver::Snapped> RowSolver::solved(const Groups& groups, const std::vector<PackedRow>& rows, bool exact) const {
   Coefficients coefficients(rows.size(), std::vector<double>(groups.size()));
   std::vector<double> held, off(rows.size(), 0.0);
@@ -296,6 +297,7 @@ std::vector<RowSolver::Snapped> RowSolver::solved(const Groups& groups, const st
     for (std::size_t j = 0; j < groups.size(); ++j) magnitude += std::abs(coefficients[i][j] * weights[j]);
     off[i] = rows[i].error / rounding_.unit + (exact ? 0 : bound(magnitude, static_cast<double>(groups.size()), 0, true));
   }
+  if (!inverse->can_hold(held, off)) return {};  // something else is in the rows
   const std::vector<double> error = inverse->solve(held, off).error;
   std::vector<Snapped> out;
   for (std::size_t j = 0; j < groups.size(); ++j) out.push_back(snapped(weights[j], error[j], groups[j]));

@@ -12,10 +12,11 @@ namespace gradledger::ref {
 struct Term {
   double due = 0;                // what it must weigh here
   double own = 0, averaged = 0;  // what contributions like it weigh in some buffer
-  double left = 1;               // of an earlier window: what divisions by loss scales have left of it since, where a loop's scaler divides what is there
   std::uint32_t windows_ago = 0;
   bool own_rank = false, boundary = false;
   std::uint32_t micro_batch = 0;
+  // Of an earlier window: what divisions by loss scales have left of it since, where a loop's scaler divides what is there.
+  double left = 1;
 };
 
 // Weights of the window's terms up to a factor, as loops are known to have them.

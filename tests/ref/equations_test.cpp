@@ -73,6 +73,40 @@ TEST(left_inverse, is_none_where_unknowns_depend_on_each_other) {
   EXPECT_FALSE(LeftInverse::of({}));
 }
 
+// As many times as equations are off by no more than they may be.
+TEST(left_inverse, can_hold_what_some_unknowns_make_within_what_equations_are_off) {
+  for (const std::size_t unknowns : {1u, 3u, 16u})
+    for (const std::size_t more : {0u, 1u, 5u, 40u})
+      for (const double off : {0.0, 0.5, 4.0}) {
+        const Coefficients a = drawn(unknowns + more, unknowns, 255, unknowns + more);
+        const auto inverse = LeftInverse::of(a);
+        ASSERT_TRUE(inverse);
+        std::vector<double> right = sums(a, weights(unknowns));
+        for (std::size_t i = 0; i < right.size(); ++i) right[i] += mix(i + unknowns) % 2 == 0 ? off : -off;
+        EXPECT_TRUE(inverse->can_hold(right, std::vector<double>(right.size(), off))) << unknowns << " " << more << " " << off;
+      }
+}
+
+// A term that is in every equation and none of the unknowns'.
+TEST(left_inverse, cannot_hold_what_has_something_else_in_it_where_there_are_equations_to_spare) {
+  for (const std::size_t unknowns : {1u, 3u, 16u}) {
+    const Coefficients whole = drawn(3 * unknowns + 4, unknowns + 1, 255, unknowns);
+    Coefficients a = whole;
+    for (std::vector<double>& row : a) row.pop_back();
+    std::vector<double> all = weights(unknowns);
+    all.push_back(0.5);
+    const std::vector<double> right = sums(whole, all);
+    const auto inverse = LeftInverse::of(a);
+    ASSERT_TRUE(inverse);
+    EXPECT_FALSE(inverse->can_hold(right, std::vector<double>(right.size(), 1.0))) << unknowns;
+    EXPECT_TRUE(inverse->can_hold(right, std::vector<double>(right.size(), 128.0))) << "it is no larger than what each may be off";
+    Coefficients square(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(unknowns));
+    const auto of_square = LeftInverse::of(square);
+    ASSERT_TRUE(of_square);
+    EXPECT_TRUE(of_square->can_hold({right.begin(), right.begin() + static_cast<std::ptrdiff_t>(unknowns)}, std::vector<double>(unknowns, 0.0))) << "none to spare";
+  }
+}
+
 TEST(elimination, leaves_free_what_equations_do_not_tell_and_tells_the_rest_by_it) {
   const Coefficients a = drawn(5, 8, 255, 1);
   const std::vector<double> x = weights(8);

@@ -1,6 +1,9 @@
 // The oracle with a handful of runs: how many it takes, and what it says of small shards, coarse formats, planted overflows and producers that lie.
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
+#include "sim/load.h"
 #include "tests/support/few_runs.h"
 #include "tests/support/tampering.h"
 
@@ -109,6 +112,35 @@ TEST(few_runs, say_that_elements_hold_what_belongs_to_others) {
       EXPECT_EQ(row.columns[k].step, row.step) << "of other windows nothing is due anywhere";
     }
   EXPECT_GT(misplaced, 0u);
+}
+
+// GradScaler divides all that is in a gradient, what an earlier window left there too.
+TEST(few_runs, tell_what_a_loops_scaler_has_left_of_a_gradient_that_nobody_cleared) {
+  for (const char* framework : {"ddp", "fsdp2", "fsdp1"})
+    for (const std::uint32_t numel : {2u, 24u}) {
+      const std::string text = fmt::format(R"({{"name": "a", "world_size": 2, "parameters": [{{"name": "w", "numel": {}}}], "model_dtype": "fp32",
+        "engine": {{"framework": "{}", "as_of": "2.13.0", "config": {{"grad_scaler": {{"init_scale": 64.0, "growth_interval": 1}}}}, "optimizer": {{"type": "SGD", "lr": 1.0}}}},
+        "script": [{{"backward": {{}}}}, {{"step": {{}}}}, {{"backward": {{}}}}, {{"backward": {{}}}}, {{"step": {{}}}}]}})",
+                                           numel, framework);
+      const auto read = read_scenario(text, ".");
+      ASSERT_TRUE(read.ok()) << read.error().text();
+      const Few few = judge_few(*read);
+      EXPECT_EQ(classes(few.verdict), Set{"stale-gradient"}) << framework << " " << numel << "\n" << sentences(few.verdict);
+      EXPECT_NE(sentences(few.verdict).find("(weight 1/256 instead of 0)"), std::string::npos) << framework << " " << numel << "\n" << sentences(few.verdict);
+    }
+}
+
+// One element is one equation a run.
+TEST(few_runs, are_more_where_few_elements_have_many_weights) {
+  const Scenario s = read_scenario(R"({"name": "a", "world_size": 4, "parameters": [{"name": "w", "numel": 1}], "model_dtype": "fp32",
+    "engine": {"framework": "ddp", "as_of": "2.13.0", "config": {}, "optimizer": {"type": "SGD", "lr": 1.0}},
+    "script": [{"backward": {}}, {"no_sync": [{"backward": {}}, {"backward": {}}, {"backward": {}}]}, {"step": {}}]})",
+                                   ".")
+                         .value();
+  const Few few = judge_few(s);
+  EXPECT_EQ(classes(few.verdict), Set{"missing-reduction"}) << sentences(few.verdict);
+  EXPECT_GT(few.runs, 4u);
+  EXPECT_LE(few.runs, 13u);
 }
 
 // Whatever it is, it is no right sum.

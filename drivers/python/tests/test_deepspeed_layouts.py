@@ -86,6 +86,12 @@ def test_stages_of_a_pipeline_average_over_their_own_ranks(command: Command) -> 
     assert "which a pipeline runs itself" in refusal(command.event("set_boundary", boundary=True))
 
 
+def test_a_stage_of_a_pipeline_has_one_output(command: Command) -> None:
+    for outputs in (0, 2):
+        parameters = [{"name": "first", "numel": 1, "hooked_outputs": outputs}, {"name": "second", "numel": 1, "pipeline_stage": 1}]
+        assert "several outputs of a stage of a pipeline" in refusal(configure(command, parameters, engine={"pipeline_stages": 2}))
+
+
 # ---- ranks that share a sequence, and those that cut a model
 
 

@@ -80,10 +80,10 @@ class ZeroStage1And2 final : public ScaledOptimizer {
 
   // ---- backward: hooks and buckets
   bool has_hooks() const { return partition_gradients_ || overlap_ || contiguous_ || uses_grad_accum_; }
-  void drain(ProgramWriter& w, std::uint32_t parameter);  // stage_1_and_2.py: _fill_param_grad_accum_attribute, at 0.19.7
-  void setup_buckets(ProgramWriter& w);                   // stage_1_and_2.py: setup_buckets, at 0.19.7
-  Tensor new_bucket_buffer(ProgramWriter& w, std::uint32_t number);
-  Tensor begin_pipeline_reduction(ProgramWriter& w);  // stage_1_and_2.py: reduce_gradients, with pipeline_parallel, at 0.19.7
+  void drain(ProgramWriter& w, std::uint32_t parameter);             // stage_1_and_2.py: _fill_param_grad_accum_attribute, at 0.19.7
+  void setup_buckets(ProgramWriter& w);                              // stage_1_and_2.py: setup_buckets, at 0.19.7
+  Tensor new_bucket_buffer(ProgramWriter& w, std::uint32_t number);  // stage_1_and_2.py: setup_buckets, at 0.19.7
+  Tensor begin_pipeline_reduction(ProgramWriter& w);                 // stage_1_and_2.py: reduce_gradients, with pipeline_parallel, at 0.19.7
   Tensor& gradient_attribute(std::uint32_t parameter);
   void push(ProgramWriter& w, std::uint32_t parameter);  // stage_1_and_2.py: reduce_independent_p_g_buckets_and_remove_grads, at 0.19.7
   void require_not_reduced(std::uint32_t parameter) const;

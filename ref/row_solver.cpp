@@ -52,8 +52,8 @@ std::optional<RowWeights> RowSolver::solve(const std::vector<PackedRow>& rows) c
       for (const Groups& set : sets)
         if (auto found = fit(set, rows, true); found && !found->any_open()) return found;
   }
-  // A part of them.
-  if (auto found = fit(window(), rows, false)) return found;
+  // A part of them, where nothing else can be in the rows.
+  if (auto found = fit(groups(Alike::none, any_window, false), rows, false)) return found;
   return enumerate(window(), rows);
 }
 
@@ -232,14 +232,23 @@ std::vector<double> RowSolver::plain_weights(const Group& group) const {
   return out;
 }
 
+bool RowSolver::is_left(double weight, const Group& group) const {
+  const Term& term = terms_[group.front()];
+  return term.left != 1 && (weight == term.averaged * term.left || weight == term.own * term.left);
+}
+
 bool RowSolver::any_divided() const {
   return std::any_of(terms_.begin(), terms_.end(), [](const Term& term) { return term.left != 1; });
 }
 
 RowSolver::Snapped RowSolver::snapped(double weight, double error, const Group& group) const {
   if (!(error < Ledger::tolerance_max * std::max(likely(group), std::abs(weight)))) return {terms_[group.front()].due, Kind::open};
-  for (const double plain : plain_weights(group))
-    if (std::abs(weight - plain) <= error) return {plain, Kind::plain};
+  // Several that are near are none, but for what divisions have left of a weight where that is too little to tell from nothing.
+  std::vector<double> near = plain_weights(group);
+  std::erase_if(near, [&](double plain) { return std::abs(weight - plain) > error; });
+  if (near.size() > 1) std::erase_if(near, [&](double plain) { return plain != 0 && std::abs(plain) <= error && is_left(plain, group); });
+  if (near.size() > 1) return {terms_[group.front()].due, Kind::open};
+  if (near.size() == 1) return {near.front(), Kind::plain};
   if (weight == 0) return {0, Kind::odd};
   // Others only where the next one is well outside of the error.
   constexpr double times_max = 8;

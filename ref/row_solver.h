@@ -88,6 +88,7 @@ class RowSolver {
   class Choices;
   Snapped snapped(double weight, double error, const Group& group) const;
   std::vector<double> plain_weights(const Group& group) const;
+  bool is_left(double weight, const Group& group) const;
   bool any_divided() const;
   double likely(const Group& group) const;
   std::vector<bool> dark_in(const std::vector<PackedRow>& rows) const;

@@ -237,6 +237,13 @@ bool RowSolver::is_left(double weight, const Group& group) const {
   return term.left != 1 && (weight == term.averaged * term.left || weight == term.own * term.left);
 }
 
+double RowSolver::to_next_plain(double weight, const Group& group) const {
+  double out = HUGE_VAL;
+  for (const double other : plain_weights(group))
+    if (other != weight && !is_left(other, group)) out = std::min(out, std::abs(other - weight));
+  return out;
+}
+
 bool RowSolver::any_divided() const {
   return std::any_of(terms_.begin(), terms_.end(), [](const Term& term) { return term.left != 1; });
 }
@@ -248,7 +255,8 @@ RowSolver::Snapped RowSolver::snapped(double weight, double error, const Group& 
   std::erase_if(near, [&](double plain) { return std::abs(weight - plain) > error; });
   if (near.size() > 1) std::erase_if(near, [&](double plain) { return plain != 0 && std::abs(plain) <= error && is_left(plain, group); });
   if (near.size() > 1) return {terms_[group.front()].due, Kind::open};
-  if (near.size() == 1) return {near.front(), Kind::plain};
+  // One that lies closer to its neighbours than the error reaches is no more likely than what lies between them.
+  if (near.size() == 1) return {near.front(), 2 * error < to_next_plain(near.front(), group) ? Kind::plain : Kind::open};
   if (weight == 0) return {0, Kind::odd};
   // Others only where the next one is well outside of the error.
   constexpr double times_max = 8;
@@ -268,8 +276,10 @@ RowSolver::Snapped RowSolver::snapped(double weight, double error, const Group& 
   return {simple ? value_of(*simple) : weight, Kind::odd};
 }
 
+// What no group has is not there, unless something is open: then nobody knows what else is in the rows.
 RowWeights RowSolver::spread(const Groups& groups, const std::vector<Snapped>& of_groups) const {
-  RowWeights out{std::vector<double>(terms_.size(), 0.0), std::vector<bool>(terms_.size(), false), {}, {}};
+  const bool all_told = std::none_of(of_groups.begin(), of_groups.end(), [](const Snapped& weight) { return weight.kind == Kind::open; });
+  RowWeights out{std::vector<double>(terms_.size(), 0.0), std::vector<bool>(terms_.size(), !all_told), {}, {}};
   for (std::size_t g = 0; g < groups.size(); ++g)
     for (const std::size_t k : groups[g]) {
       out.value[k] = of_groups[g].weight;
@@ -308,8 +318,35 @@ std::vector<RowSolver::Snapped> RowSolver::solved(const Groups& groups, const st
   }
   if (!inverse->can_hold(held, off)) return {};  // something else is in the rows
   const std::vector<double> error = inverse->solve(held, off).error;
+  if (!exact)
+    if (auto told = unrounded(groups, rows, weights); !told.empty()) return told;
   std::vector<Snapped> out;
   for (std::size_t j = 0; j < groups.size(); ++j) out.push_back(snapped(weights[j], error[j], groups[j]));
+  return out;
+}
+
+// Rows that could have been rounded and were not, as more of them than there are weights show: weights near those that were found leave just what is held.
+std::vector<RowSolver::Snapped> RowSolver::unrounded(const Groups& groups, const std::vector<PackedRow>& rows, const std::vector<double>& weights) const {
+  constexpr std::size_t spare = 8;
+  constexpr int bits = 12;  // of a weight
+  if (rows.size() < groups.size() + spare) return {};
+  std::vector<Snapped> out;
+  for (std::size_t j = 0; j < groups.size(); ++j) {
+    const double finest = std::ldexp(likely(groups[j]), -bits), weight = weights[j];
+    const std::vector<double> plain = plain_weights(groups[j]);
+    const auto nearest = std::min_element(plain.begin(), plain.end(), [&](double a, double b) { return std::abs(weight - a) < std::abs(weight - b); });
+    if (std::abs(weight - *nearest) < finest) out.push_back({*nearest, Kind::plain});
+    else out.push_back({std::ldexp(std::round(std::ldexp(weight, bits - std::ilogb(weight))), std::ilogb(weight) - bits), Kind::odd});
+  }
+  for (const PackedRow& row : rows) {
+    double sum = 0, magnitude = 0;
+    for (std::size_t j = 0; j < groups.size(); ++j) {
+      sum += out[j].weight * lit(row, groups[j]);
+      magnitude += std::abs(out[j].weight) * lit(row, groups[j]);
+    }
+    const double rounding = 2 * static_cast<double>(terms_.size() + 2) * facts_of(Dtype::float64).unit_roundoff() * magnitude;
+    if (std::abs(row.held - sum) > rounding) return {};
+  }
   return out;
 }
 

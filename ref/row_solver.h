@@ -82,6 +82,7 @@ class RowSolver {
   std::optional<RowWeights> fit(const Groups& groups, const std::vector<PackedRow>& rows, bool rounded, std::size_t spare = 0) const;
   std::vector<PackedRow> rows_to_solve(const std::vector<PackedRow>& rows, std::size_t unknowns, bool exact) const;
   std::vector<Snapped> solved(const Groups& groups, const std::vector<PackedRow>& rows, bool exact) const;
+  std::vector<Snapped> unrounded(const Groups& groups, const std::vector<PackedRow>& rows, const std::vector<double>& weights) const;
   bool borne_out(const std::vector<Snapped>& found, std::size_t rows, std::size_t unknowns, bool exact) const;
   std::optional<RowWeights> enumerate(const Groups& groups, const std::vector<PackedRow>& rows) const;
   double bits_to_spare(const Groups& groups, const std::vector<PackedRow>& rows) const;
@@ -89,6 +90,7 @@ class RowSolver {
   Snapped snapped(double weight, double error, const Group& group) const;
   std::vector<double> plain_weights(const Group& group) const;
   bool is_left(double weight, const Group& group) const;
+  double to_next_plain(double weight, const Group& group) const;
   bool any_divided() const;
   double likely(const Group& group) const;
   std::vector<bool> dark_in(const std::vector<PackedRow>& rows) const;

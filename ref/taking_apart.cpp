@@ -253,6 +253,7 @@ std::vector<WeightPattern> TakingApart::patterns() const {
 
 // Where most elements of a piece have no weights, one that has some of its own has them by chance. So has one with an odd share of what is due, where
 // what else is wrong of the piece has not the same: numbers that are off by a little lie next to one another.
+// Nor has one that rounding alone keeps from what most of the others have.
 void TakingApart::drop_lone_answers() {
   std::vector<std::uint32_t> of_answer(answers_.size(), 0), without(entry_.layout.size(), 0), with(entry_.layout.size(), 0);
   std::map<std::pair<std::uint32_t, int>, std::uint32_t> of_piece;
@@ -269,8 +270,21 @@ void TakingApart::drop_lone_answers() {
     const std::uint32_t piece = piece_of_[e];
     const bool lone = of_answer[answer] <= 2 && without[piece] > with[piece];
     const bool one_of_many = answers_[answer].odd_share && of_piece[{piece, became_[e]}] < with[piece] + without[piece];
-    if (lone || one_of_many) became_[e] = unknown;
+    if (lone || one_of_many || (of_answer[answer] <= 2 && rounded_of_others(e, of_piece))) became_[e] = unknown;
   }
+}
+
+// of_piece: how many elements of a piece have an answer.
+bool TakingApart::rounded_of_others(std::uint32_t element, const std::map<std::pair<std::uint32_t, int>, std::uint32_t>& of_piece) const {
+  const std::uint32_t piece = piece_of_[element];
+  for (int a = 0; a < static_cast<int>(answers_.size()); ++a) {
+    const RowWeights& answer = answers_[static_cast<std::size_t>(a)];
+    const auto has = of_piece.find({piece, a});
+    constexpr std::uint32_t many = 4;  // times as many as those that have an answer of their own
+    if (a == became_[element] || answer.any_open() || has == of_piece.end() || has->second < many * of_piece.at({piece, became_[element]})) continue;
+    if (std::all_of(rows_.begin(), rows_.end(), [&](const auto& rows) { return !rows[element].gradients || solver_.explains(answer, rows[element], true); })) return true;
+  }
+  return false;
 }
 
 // An element that is right by chance, between others that one answer explains, has that answer too.

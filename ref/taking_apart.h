@@ -63,6 +63,7 @@ class TakingApart {
   void look_elsewhere();
   void place(std::size_t column, const Instead& instead, CoefficientRun& run) const;
   void drop_lone_answers();
+  bool rounded_of_others(std::uint32_t element, const std::map<std::pair<std::uint32_t, int>, std::uint32_t>& of_piece) const;
   void join_neighbours();
   void write();
 

@@ -1,4 +1,8 @@
 // The oracle with a handful of runs: how many it takes, and what it says of small shards, coarse formats, planted overflows and producers that lie.
+#include <array>
+#include <map>
+#include <string_view>
+
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -128,6 +132,57 @@ TEST(few_runs, tell_what_a_loops_scaler_has_left_of_a_gradient_that_nobody_clear
       EXPECT_EQ(classes(few.verdict), Set{"stale-gradient"}) << framework << " " << numel << "\n" << sentences(few.verdict);
       EXPECT_NE(sentences(few.verdict).find("(weight 1/256 instead of 0)"), std::string::npos) << framework << " " << numel << "\n" << sentences(few.verdict);
     }
+}
+
+// Drawn, and run on PyTorch: a report named classes that were not there, from weights that fitted some elements.
+constexpr std::string_view once_invented[] = {
+    R"({"name": "a", "world_size": 4, "parameters": [{"name": "p0", "numel": 2}, {"name": "p1", "numel": 19}, {"name": "p2", "numel": 8,
+        "trainable": false}], "model_dtype": "bf16", "engine": {"framework": "ddp", "as_of": "2.13.0", "config": {"find_unused_parameters": true,
+        "static_graph": true, "skip_all_reduce_unused_params": true, "comm_hook": "allreduce"}, "optimizer": {"type": "SGD", "lr": 1.0}},
+        "gradients": {"kind": "probe"}, "contract": {"window": "since_last_step", "average_over": "world", "divide_by": "gradient_accumulation_steps"},
+        "allow_open": true,
+        "script": [{"zero_grad": "engine"}, {"backward": {}}, {"backward": {}}, {"backward": {}}, {"step": {}}, {"backward": {}}, {"backward": {}}, {"backward": {}}, {"step": {"ranks": [2]}}, {"backward": {}}, {"backward": {}}, {"step": {}}]})",
+    R"({"name": "a", "world_size": 4, "parameters": [{"name": "p0", "numel": 9}, {"name": "p1", "numel": 13, "used_by": "rank < 1"}], "model_dtype": "bf16",
+        "engine": {"framework": "ddp", "as_of": "2.13.0", "config": {"bucket_cap_mb_list": [6.103515625e-05], "find_unused_parameters": true,
+        "comm_hook": "allreduce"}, "optimizer": {"type": "SGD", "lr": 1.0}}, "gradients": {"kind": "probe"}, "contract": {"window": "since_last_step",
+        "average_over": "world", "divide_by": "window"}, "allow_open": true,
+        "script": [{"forward": {}}, {"backward": {"of": 0}}, {"forward": {}}, {"backward": {"of": 1}}, {"forward": {}}, {"backward": {"of": 2}}, {"forward": {}}, {"backward": {"of": 3}}, {"step": {}}, {"forward": {}}, {"backward": {"of": 0}}, {"forward": {}}, {"backward": {"of": 1}}, {"forward": {}}, {"backward": {"of": 2}}, {"forward": {}}, {"backward": {"of": 3,
+        "order": {"0": ["p1"]}}}, {"forward": {}}, {"backward": {"of": 4}}, {"forward": {}}, {"backward": {"of": 5, "order": {"2": ["p1"]}}}, {"step": {}}]})",
+    R"({"name": "a", "world_size": 3, "parameters": [{"name": "p0", "numel": 17}], "model_dtype": "bf16", "engine": {"framework": "fsdp2", "as_of": "2.13.0",
+        "config": {"reshard_after_forward": true, "offload": true, "force_sum_reduction_for_comms": true, "calls_unused_units": true},
+        "optimizer": {"type": "SGD", "lr": 1.0}}, "gradients": {"kind": "probe"}, "contract": {"window": "since_last_step", "average_over": "world",
+        "divide_by": "window"}, "allow_open": true, "script": [{"backward": {"uses": ["p0"]}}, {"event": {"name": "set_requires_gradient_sync",
+        "value": true}}, {"backward": {}}, {"event": {"name": "set_is_last_backward", "value": true}}, {"backward": {}}, {"backward": {"ranks": [2],
+        "uses": ["p0"]}}, {"step": {}}, {"backward": {}}, {"backward": {}}, {"backward": {}}, {"step": {}}]})",
+};
+
+// By step, rank, parameter, element and contribution. Only what is told.
+std::map<std::array<std::uint64_t, 7>, double> told_weights(const ref::Verdict& verdict) {
+  std::map<std::array<std::uint64_t, 7>, double> out;
+  for (const ref::AppliedRow& row : verdict.applied)
+    for (std::size_t k = 0; k < row.columns.size(); ++k) {
+      if (row.row.open_at(k)) continue;
+      for (const ref::ElementRange& range : row.row.elements)
+        for (std::uint64_t e = range.begin; e < range.end; ++e)
+          out[{row.step, row.rank, range.parameter, e, row.columns[k].step, row.columns[k].rank, row.columns[k].micro_batch}] = row.row.observed[k];
+    }
+  return out;
+}
+
+TEST(few_runs, invent_no_class_and_no_weight_where_weights_only_fit) {
+  for (const std::string_view text : once_invented) {
+    const auto read = read_scenario(std::string(text), ".");
+    ASSERT_TRUE(read.ok()) << read.error().text();
+    const Timeline timeline = make_timeline(*read).value();
+    const TwoVerdicts verdicts = judge_twice(*read, timeline, [&] { return make_producer(*read, timeline); });
+    EXPECT_FALSE(verdicts.few.findings.empty());
+    EXPECT_EQ(verdicts.invented(), Set{}) << text << "\n" << sentences(verdicts.few);
+    const auto there = told_weights(verdicts.full);
+    for (const auto& [which, weight] : told_weights(verdicts.few)) {
+      const auto found = there.find(which);
+      EXPECT_EQ(weight, found == there.end() ? 0 : found->second) << "step " << which[0] << ", rank " << which[1] << ", element " << which[3] << " of parameter " << which[2];
+    }
+  }
 }
 
 // One element is one equation a run.

@@ -6,6 +6,7 @@
 
 #include "ref/row_solver.h"
 #include "sim/base/hash.h"
+#include "tests/support/sanitized.h"
 
 namespace gradledger::ref {
 namespace {
@@ -140,6 +141,74 @@ TEST(row_solver, finds_no_weights_in_numbers_that_are_none_of_the_gradients) {
 }
 
 // In a format of 8 bits the sums of four times the weights are rounded; those of smaller numbers are not.
+// What 8 bits hold of a sum.
+double in_bf16(double sum) {
+  const int exponent = std::ilogb(sum) - 7;
+  return sum == 0 ? 0 : std::ldexp(std::nearbyint(std::ldexp(sum, -exponent)), exponent);
+}
+
+RowSolver rounded(const std::vector<Term>& terms) { return RowSolver(terms, {}, {false, 8, 1, 14 * bf16, bf16}); }
+
+// What a contribution is due, and what it weighs before and after an average.
+struct Likely {
+  double due, own, averaged;
+};
+
+// Any likely weights, or what an average leaves everywhere; of the window before nothing, some or all.
+std::vector<double> drawn_weights(const std::vector<Term>& all, const Likely& likely, std::uint64_t seed) {
+  std::vector<double> out;
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    const std::uint64_t drawn = mix(hash_keys({seed, k})) % 8;
+    const bool earlier = all[k].windows_ago > 0;
+    const double any = earlier ? (drawn < 4 ? 0 : drawn < 6 ? likely.averaged : likely.own) : (drawn < 4 ? likely.due : drawn < 6 ? 0 : drawn < 7 ? likely.own : 2 * likely.due);
+    if (earlier && seed % 3 == 0) out.push_back(0);
+    else out.push_back(seed % 2 == 0 ? any : likely.averaged);
+  }
+  return out;
+}
+
+// Whatever it leaves open.
+TEST(row_solver, tells_no_weight_of_rounded_rows_that_is_not_there) {
+  std::size_t told = 0;
+  for (const Likely& likely : {Likely{due, own, due}, Likely{1.0 / 24, 1, 0.25}, Likely{0.1, 1, 0.5}})
+    for (std::uint64_t seed = 0; seed < (testing::sanitized ? 6u : 24u); ++seed)
+      for (const std::size_t n : {1u, 2u, 4u, 8u, 12u, 20u, 40u, 96u}) {
+        std::vector<Term> all = terms(1 + mix(seed) % 10, true);
+        for (Term& term : all) {
+          term.due = term.windows_ago > 0 ? 0 : likely.due;
+          term.own = likely.own;
+          term.averaged = likely.averaged;
+        }
+        const std::vector<double> weights = drawn_weights(all, likely, seed);
+        Elements elements(all, weights, 128, seed);
+        std::vector<PackedRow> rows = elements.rows(n);
+        for (PackedRow& row : rows) row.held = in_bf16(row.held);
+        const auto found = rounded(all).solve(rows);
+        if (!found || found->of_due) continue;
+        for (std::size_t k = 0; k < all.size(); ++k) {
+          if (found->open[k] || (!found->dark.empty() && found->dark[k])) continue;
+          ++told;
+          EXPECT_EQ(found->value[k], weights[k]) << "seed " << seed << ", " << n << " rows, term " << k << " of " << all.size() << ", due " << likely.due;
+        }
+      }
+  EXPECT_GT(told, 0u);
+}
+
+// The format is coarse, and these sums fit it none the less.
+TEST(row_solver, tells_weights_of_rows_that_could_have_been_rounded_and_were_not) {
+  std::vector<double> weights(16, 0.0);
+  for (std::size_t k = 0; k < 16; ++k) weights[k] = k < 8 ? due : own;
+  Elements elements(terms(4, true), weights, 8);
+  std::vector<PackedRow> rows = elements.rows(40);
+  const auto found = rounded(terms(4, true)).solve(rows);
+  ASSERT_TRUE(found);
+  EXPECT_FALSE(found->any_open());
+  EXPECT_EQ(found->value, weights);
+  for (PackedRow& row : rows) row.held += due;  // within rounding, and no sum of these weights
+  const auto off = rounded(terms(4, true)).solve(rows);
+  EXPECT_TRUE(!off || off->any_open() || off->of_due);
+}
+
 TEST(row_solver, goes_by_the_sums_that_were_not_rounded) {
   const std::vector<double> weights(8, 2.5 * due);
   Elements large(terms(4), weights, 16), small(terms(4), weights, 4, 2);

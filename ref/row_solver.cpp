@@ -47,10 +47,8 @@ std::optional<RowWeights> RowSolver::solve(const std::vector<PackedRow>& rows) c
   if (rounding_.exact) {
     // Weights that the formats do not hold exactly.
     if (auto share = share_of_due(rows, true)) return share;
-    if (auto found = fit(window(), rows, true); found && !found->any_open()) return found;
-    if (any_divided())
-      for (const Groups& set : sets)
-        if (auto found = fit(set, rows, true); found && !found->any_open()) return found;
+    for (const Groups& set : any_divided() ? sets : std::vector<Groups>{window()})
+      if (auto found = fit(set, rows, true); found && !found->any_open()) return found;
   }
   // A part of them, where nothing else can be in the rows.
   if (auto found = fit(groups(Alike::none, any_window, false), rows, false)) return found;

@@ -141,8 +141,10 @@ class Comparisons {
   }
 
  private:
-  bool fits_numbers(const Scenario& s) const { return s.numel() * s.world_size * timeline_.backwards.size() <= limits::compared_elements_max; }
-  bool fits_weights(const Scenario& s) const { return by_weights_ && s.parameters.size() * s.world_size * run_one_by_one_ <= limits::compared_tensors_max; }
+  bool fits_numbers(const Scenario& s) const { return fits(s.numel(), s.world_size * timeline_.backwards.size(), limits::compared_elements_max); }
+  bool fits_weights(const Scenario& s) const { return by_weights_ && fits(s.parameters.size(), s.world_size * run_one_by_one_, limits::compared_tensors_max); }
+  // of_each x contributions <= most, where the product may be beyond 64 bits.
+  static bool fits(std::uint64_t of_each, std::uint64_t contributions, std::uint64_t most) { return contributions == 0 || of_each <= most / contributions; }
 
   // With so many the script has the same events.
   bool can_stand_for_all(std::uint32_t ranks) {

@@ -195,6 +195,21 @@ TEST(a_known_defect, of_more_ranks_than_can_be_judged_again_is_not_named_after_r
   EXPECT_EQ(runs, (std::map<std::uint32_t, std::size_t>{{2, 1}, {4, 1}, {8, 1}, {16, 1}, {32, 1}, {64, 1}, {128, 1}}));
 }
 
+// 2^36 elements, 256 ranks and 2^20 contributions of each: a product that is none in 64 bits.
+TEST(a_known_defect, of_more_elements_than_64_bits_count_is_not_looked_for_on_numbers) {
+  Scenario s = of_true_size();
+  s.parameters.resize(1);
+  s.parameters[0].numel = std::uint64_t{1} << 36;
+  Timeline timeline = *make_timeline(s);
+  timeline.backwards.resize(std::size_t{1} << 20);
+  auto findings = framework_findings(ref::FindingClass::offload_loss);
+  search::find_known_defects(s, timeline, findings, [](const Scenario&, const Timeline&) -> ref::Verdict {
+    ADD_FAILURE() << "on numbers";
+    return {};
+  });
+  EXPECT_TRUE(findings[0].too_large);
+}
+
 TEST(a_known_defect, is_not_looked_for_with_ranks_that_lack_an_event_of_the_script) {
   Scenario s = of_true_size();
   s.script.insert(s.script.end() - 1, event(ScriptKind::engine_zero_grad));

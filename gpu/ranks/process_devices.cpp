@@ -223,7 +223,7 @@ class ProcessDevices::Control {
   void hear_last_words() {
     for (int tries = 0; tries < 10; ++tries) {
       context_.restart();
-      context_.run_one_for(std::chrono::milliseconds(10));
+      context_.run_for(std::chrono::milliseconds(10));  // all that comes, other ranks' too
       for (const auto* connections : {&newcomers_, &ranks_})
         for (const std::shared_ptr<Connection>& one : *connections)
           if (one && one->failed()) report_failure(one->inbox.back(), std::nullopt);

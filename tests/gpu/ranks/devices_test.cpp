@@ -114,10 +114,10 @@ TEST(ranks_by_threads, keep_apart_what_two_streams_take_in_at_the_same_time) {
 
 bool has(const std::string& text, const char* part) { return text.find(part) != text.npos; }
 
-// What a run of two ranks that meet in one collective says when it breaks off.
-std::string failure_of(Devices& devices) {
+// What a run says when it breaks off, the first two of whose ranks meet in one collective.
+std::string failure_of(Devices& devices, std::uint32_t ranks = 2) {
   try {
-    devices.begin(2);
+    devices.begin(ranks);
     std::vector<Participant> members;
     for (std::uint32_t r : {0u, 1u}) {
       Command c;
@@ -152,6 +152,13 @@ TEST(rank_processes, say_why_their_device_fails) {
   const auto devices = process_devices();
   EXPECT_EQ(failure_of(*devices), "rank 0: this device has fallen off the bus");
   EXPECT_FALSE(has_children());
+}
+
+// What the others send comes first as often as not.
+TEST(rank_processes, say_why_their_device_fails_among_many) {
+  const Variable fault("STANDIN_RANK_FAULT", "device-0");
+  const auto devices = process_devices();
+  EXPECT_EQ(failure_of(*devices, 24), "rank 0: this device has fallen off the bus");
 }
 
 TEST(rank_processes, say_why_nccl_fails) {

@@ -26,6 +26,10 @@ Rounding ParameterJudge::rounding_of(Dtype format, double scale) {
   return {facts.unit_roundoff(), facts.tiny() / std::min(scale, 1.0)};
 }
 
+void ParameterJudge::step_fact(const StepRecord& r) {
+  if (r.fact == StepFact::skipped && r.value != 0) ranks_[r.rank].skipped_at = r.event;
+}
+
 void ParameterJudge::observe(const Observation& o) {
   switch (o.role) {
     case Role::applied_gradient: return apply(o);
@@ -143,8 +147,29 @@ const std::vector<Bounded>& ParameterJudge::of_role(const Owned& owned, const Ob
   return o.role == Role::second_moment ? owned.second_moment : owned.first_moment;
 }
 
+Bounded ParameterJudge::due_of(const Owned& owned, const Observation& o, std::uint64_t element) const {
+  const Bounded& reference = of_role(owned, o)[element - owned.offset];
+  return o.role == Role::parameter && !contract_.steps_in_model_dtype ? rounded(reference, model_) : reference;
+}
+
+// Several ranks may step the same element, each for those that gather it from there. Which these are is not known here: any of them will do.
+bool ParameterJudge::is_of_another(const Observation& o, std::uint32_t parameter, std::uint64_t element, double value) const {
+  if (ranks_[o.rank].last_step_event == o.event &&
+      std::any_of(ranks_[o.rank].owned.begin(), ranks_[o.rank].owned.end(), [&](const Owned& mine) { return mine.holds(parameter, element); }))
+    return false;
+  for (const RankState& state : ranks_)
+    for (const Owned& other : state.owned) {
+      if (state.last_step_event != o.event || !other.holds(parameter, element)) continue;
+      const Bounded due = due_of(other, o, element);
+      if (std::abs(value - due.value) <= due.error) return true;
+    }
+  return false;
+}
+
 void ParameterJudge::check(const Observation& o) {
   ++statistics_.snapshots;
+  const RankState& own = ranks_[o.rank];
+  if (own.skipped_at == o.event && own.last_step_event != o.event) return;                                                         // KeptStateJudge holds it to what it had
   if (std::none_of(ranks_.begin(), ranks_.end(), [&](const RankState& rank) { return rank.last_step_event == o.event; })) return;  // nobody stepped
   Mismatch mismatch;
   double worst = -1;
@@ -161,8 +186,7 @@ void ParameterJudge::check(const Observation& o) {
       if (!owner) continue;  // nobody stepped it in this event: the step was skipped
       if (owner->optimizer.type == OptimizerType::muon && !is_moment(o.role)) continue;
       ++statistics_.elements;
-      const Bounded& reference = of_role(*owner, o)[element - owner->offset];
-      const Bounded due = o.role == Role::parameter && !contract_.steps_in_model_dtype ? rounded(reference, model_) : reference;
+      const Bounded due = due_of(*owner, o, element);
       if (!std::isfinite(due.error) || !std::isfinite(due.value)) {
         ++statistics_.inconclusive;
         continue;
@@ -172,6 +196,7 @@ void ParameterJudge::check(const Observation& o) {
         statistics_.passed(error, due.error);
         continue;
       }
+      if (is_of_another(o, p, element, value)) continue;
       ++mismatch.wrong_elements;
       if (!mismatch.ranges.empty() && mismatch.ranges.back().parameter == p && mismatch.ranges.back().end == element) ++mismatch.ranges.back().end;
       else mismatch.ranges.push_back({p, element, element + 1});

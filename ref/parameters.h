@@ -17,6 +17,7 @@ class ParameterJudge final : public TraceSink {
   ParameterJudge(const Workload& workload, const Contract& contract, const GradientSource& source);
 
   void observe(const Observation& observation) override;
+  void step_fact(const StepRecord& record) override;
 
   const std::vector<Mismatch>& mismatches() const { return mismatches_; }
   const JudgeStatistics& statistics() const { return statistics_; }
@@ -35,6 +36,7 @@ class ParameterJudge final : public TraceSink {
   struct RankState {
     std::vector<Owned> owned;
     std::uint32_t last_step_event = never;
+    std::uint32_t skipped_at = never;  // it says that it leaves everything as it was
   };
 
   // Of one step, as the device has them. Moments: zero where there are none.
@@ -51,6 +53,8 @@ class ParameterJudge final : public TraceSink {
   void check(const Observation& observation);
   static Rounding rounding_of(Dtype format, double scale);
   const Owned* stepped(const Observation& observation, std::uint32_t parameter, std::uint64_t element) const;
+  Bounded due_of(const Owned& owned, const Observation& observation, std::uint64_t element) const;
+  bool is_of_another(const Observation& observation, std::uint32_t parameter, std::uint64_t element, double value) const;
   static const std::vector<Bounded>& of_role(const Owned& owned, const Observation& observation);
 
   const Workload& workload_;

@@ -174,8 +174,9 @@ std::optional<RowWeights> RowSolver::share_of_due(const std::vector<PackedRow>& 
   const auto due_but_rounded = [&](const PackedRow& row) { return explains({{}, {}, {}, 1.0}, row, true); };
   if (rounding_.exact && out.odd_share && std::all_of(rows.begin(), rows.end(), due_but_rounded)) return {};
   if (*out.of_due == 0) return exact ? std::optional(out) : std::nullopt;
-  // The share itself takes up the bits of one row.
-  const auto bits_of = [&](const PackedRow& row) { return bits(row, off_of_share(*out.of_due, row, rounded) / std::abs(*out.of_due)); };
+  // The share itself takes up the bits of one row. Of one that is odd only how far it lies from what is due is evidence: rows would have the rest without it.
+  const double apart = out.odd_share ? std::min(1.0, std::abs(*out.of_due - 1)) : 1.0;
+  const auto bits_of = [&](const PackedRow& row) { return std::max(0.0, bits(row, off_of_share(*out.of_due, row, rounded) / std::abs(*out.of_due)) + std::log2(apart)); };
   double evidence = -bits_of(*largest);
   for (const PackedRow& row : rows) evidence += bits_of(row);
   constexpr double bits_needed = 12;

@@ -1,5 +1,7 @@
 #include "ref/naming/naming.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "ref/describe.h"
@@ -10,8 +12,11 @@ bool Naming::decided(std::uint32_t step) const {
   return found_in(step, [](const Finding& f) { return f.finding == FindingClass::wrong_skip || f.finding == FindingClass::nonfinite_missed; });
 }
 
-// A norm, a factor or a scale follows from the gradients of its window: where these are wrong, it is no finding of its own.
+// A norm, a factor or a scale follows from the gradients of its window: where these are wrong, it is no finding of its own. They may be wrong without one of
+// their own, behind a window that has one.
 bool Naming::follows(std::uint32_t step) const {
+  const auto off = [&](const Mismatch& m) { return m.step == step && holds_gradients(m.role) && !m.clipping; };
+  if (std::any_of(evidence_.values.begin(), evidence_.values.end(), off)) return true;
   return found_in(step, [](const Finding& f) {
     return f.finding < FindingClass::rank_divergence || (f.finding == FindingClass::rounding_excess && holds_gradients(f.role)) || f.finding == FindingClass::wrong_skip ||
            f.finding == FindingClass::nonfinite_missed;

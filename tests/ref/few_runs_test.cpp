@@ -157,6 +157,19 @@ constexpr std::string_view once_invented[] = {
         "divide_by": "window"}, "allow_open": true, "script": [{"backward": {"uses": ["p0"]}}, {"event": {"name": "set_requires_gradient_sync",
         "value": true}}, {"backward": {}}, {"event": {"name": "set_is_last_backward", "value": true}}, {"backward": {}}, {"backward": {"ranks": [2],
         "uses": ["p0"]}}, {"step": {}}, {"backward": {}}, {"backward": {}}, {"backward": {}}, {"step": {}}]})",
+    R"({"name": "a", "world_size": 3, "parameters": [{"name": "p0", "numel": 4}], "model_dtype": "fp32", "engine": {"framework": "fsdp2", "as_of": "2.13.0",
+        "config": {"gradient_divide_factor": 4.0, "calls_unused_units": true, "grad_scaler": {"init_scale": 64.0}},
+        "optimizer": {"type": "SGD", "lr": 1.0}}, "gradients": {"kind": "probe"}, "contract": {"window": "since_last_step", "average_over": "none",
+        "divide_by": "gradient_accumulation_steps"}, "allow_open": true, "script": [{"backward": {}}, {"backward": {}}, {"step": {}}, {"step": {}},
+        {"step": {}}, {"backward": {}}, {"backward": {}}, {"step": {}}]})",
+    R"({"name": "a", "world_size": 4, "parameters": [{"name": "p0", "numel": 2}], "model_dtype": "fp32", "engine": {"framework": "deepspeed",
+        "as_of": "0.19.8", "config": {"gradient_accumulation_steps": 1, "gradient_allreduce_op": "sum", "gradient_predivide_factor": 2.0,
+        "data_types": {"grad_accum_dtype": "fp32"}, "gradient_clipping": 0.0, "zero_optimization": {"stage": 2, "reduce_scatter": false,
+        "use_multi_rank_bucket_allreduce": false, "offload_optimizer": {"device": "cpu", "pin_memory": true}}},
+        "optimizer": {"type": "SGD", "lr": 1.0}}, "gradients": {"kind": "probe"}, "contract": {"window": "since_last_step", "average_over": "none",
+        "divide_by": "gradient_accumulation_steps"}, "allow_open": true, "script": [{"coalesce": [{"backward": {}}, {"backward": {}}]},
+        {"coalesce": [{"backward": {}}, {"backward": {}}]}, {"backward": {}}, {"step": {}}, {"coalesce": [{"backward": {}}]},
+        {"zero_grad": "optimizer"}, {"coalesce": [{"backward": {}}, {"backward": {}}]}, {"step": {}}]})",
 };
 
 // By step, rank, parameter, element and contribution. Only what is told.

@@ -42,8 +42,9 @@ class OrderedTrace final : public TraceSink {
     bool goes_on = true;
   };
   void put(std::uint32_t rank, Shown&& shown);
-  void hand_on(std::uint32_t rank, const Shown& shown);
-  void hand_on(std::uint32_t rank, const Done& done, bool goes_on);
+  void show_work(std::uint32_t rank, const Done& done);
+  void show_left(std::uint32_t rank, const Done& done, bool goes_on);
+  void show(std::uint32_t rank, std::uint32_t event, const ShownBuffer& buffer);
 
   TraceSink& sink_;
   std::vector<std::deque<Shown>> waiting_;  // by rank

@@ -18,8 +18,6 @@ void OrderedTrace::put(std::uint32_t rank, Shown&& shown) {
 }
 
 void OrderedTrace::done(std::uint32_t rank, Done&& done, bool goes_on) {
-  // What the event worked with comes before what it left.
-  std::stable_partition(done.buffers.begin(), done.buffers.end(), [](const ShownBuffer& buffer) { return !buffer.at_end; });
   const std::uint32_t event = done.event;
   put(rank, {event, std::move(done), goes_on});
 }
@@ -30,8 +28,18 @@ void OrderedTrace::hand_on(std::uint32_t before_event) {
     for (const auto& shown : waiting_)
       if (!shown.empty()) next = std::min(next, shown.front().event);
     if (next >= before_event) return;
+    // What ranks work with before what any of them is left with, which may be another one's work.
+    std::vector<std::pair<std::uint32_t, Shown>> left;
     for (std::uint32_t rank = 0; rank < waiting_.size(); ++rank)
-      for (auto& shown = waiting_[rank]; !shown.empty() && shown.front().event == next; shown.pop_front()) hand_on(rank, shown.front());
+      for (auto& shown = waiting_[rank]; !shown.empty() && shown.front().event == next; shown.pop_front()) {
+        if (const auto* record = std::get_if<CollectiveRecord>(&shown.front().what)) {
+          sink_.collective(*record);
+          continue;
+        }
+        show_work(rank, std::get<Done>(shown.front().what));
+        left.emplace_back(rank, std::move(shown.front()));
+      }
+    for (const auto& [rank, shown] : left) show_left(rank, std::get<Done>(shown.what), shown.goes_on);
   }
 }
 
@@ -41,20 +49,23 @@ void OrderedTrace::finish() {
   for (const DeadlockRecord& record : deadlocks_) sink_.deadlock(record);
 }
 
-void OrderedTrace::hand_on(std::uint32_t rank, const Shown& shown) {
-  if (const auto* record = std::get_if<CollectiveRecord>(&shown.what)) sink_.collective(*record);
-  else hand_on(rank, std::get<Done>(shown.what), shown.goes_on);
+void OrderedTrace::show_work(std::uint32_t rank, const Done& done) {
+  for (const auto& [fact, value] : done.facts) sink_.step_fact({rank, done.event, fact, value});
+  for (const ShownBuffer& buffer : done.buffers)
+    if (!buffer.at_end) show(rank, done.event, buffer);
 }
 
-void OrderedTrace::hand_on(std::uint32_t rank, const Done& done, bool goes_on) {
-  for (const auto& [fact, value] : done.facts) sink_.step_fact({rank, done.event, fact, value});
-  for (const ShownBuffer& buffer : done.buffers) {
-    hash_.add((std::uint64_t{rank} << 32) | done.event);
-    hash_.add_bytes(std::as_bytes(std::span(buffer.data)));
-    sink_.observe(observation_of(buffer, rank, done.event));
-  }
+void OrderedTrace::show_left(std::uint32_t rank, const Done& done, bool goes_on) {
+  for (const ShownBuffer& buffer : done.buffers)
+    if (buffer.at_end) show(rank, done.event, buffer);
   if (done.error) sink_.engine_error({rank, done.event, done.error->type, done.error->text});
   if (goes_on) sink_.event_done(rank, done.event);
+}
+
+void OrderedTrace::show(std::uint32_t rank, std::uint32_t event, const ShownBuffer& buffer) {
+  hash_.add((std::uint64_t{rank} << 32) | event);
+  hash_.add_bytes(std::as_bytes(std::span(buffer.data)));
+  sink_.observe(observation_of(buffer, rank, event));
 }
 
 }  // namespace gradledger::driver

@@ -15,12 +15,15 @@ void ScaledOptimizer::on_value(std::uint32_t stage, double value, ProgramWriter&
   }
   // From 0.19.8 on the norm is asked for before the scale moves. A linear run has none.
   const bool norm_decides = !linear() && skips_invalid_norms();
-  if (stage == overflow_known && norm_decides && !skips_on(value != 0.0)) {
+  const bool goes_on = stage == overflow_known && !skips_on(value != 0.0);
+  if (goes_on && norm_decides) {
+    require_gradients();
     emit_norm(w);
     return read(w, norm_checked, awaited_norm());
   }
   const bool overflow = stage == norm_checked ? !std::isfinite(value) : value != 0.0;
   scaler_.update(overflow);
+  if (goes_on) require_gradients();
   report_decision(w, overflow, scaler_.scale());
   if (skips_on(overflow)) {
     if (norm_decides && !uses_muon(scenario())) w.report(StepFact::gradient_norm, std::numeric_limits<double>::infinity());

@@ -200,10 +200,6 @@ void ZeroStage3::model_step(ProgramWriter& w) {
   epilogue_ran_ = false;
   // DeepSpeed#7780: before it what a backward without an epilogue had put into the bucket stayed there.
   if (!bucket_.empty() && behaviour().stage3_bucket_at_step == Stage3BucketAtStep::cleared) clear_bucket();
-  if (!offload_ && averaged_state_ != Averaged::set) {
-    if (averaged_state_ == Averaged::never) throw FrameworkError{"KeyError", "0"};
-    throw FrameworkError{"TypeError", "'NoneType' object is not iterable"};
-  }
   if (!config().fp16.enabled) return on_value(overflow_known, 0.0, w);
   {
     OnStream owner(w, offload_ ? Stream::host : Stream::compute);
@@ -221,6 +217,13 @@ void ZeroStage3::skip_step(ProgramWriter& w) {
   std::fill(norm_recorded_.begin(), norm_recorded_.end(), false);
   if (!offload_) averaged_state_ = Averaged::never;
   step_done(w, false);
+}
+
+// What a backward's epilogue lists for the step. What overflowed is looked for in the partitions themselves, whether listed or not.
+void ZeroStage3::require_gradients() const {
+  if (offload_ || averaged_state_ == Averaged::set) return;
+  if (averaged_state_ == Averaged::never) throw FrameworkError{"KeyError", "0"};
+  throw FrameworkError{"TypeError", "'NoneType' object is not iterable"};
 }
 
 // One all_reduce a sub-group: fp64, or fp32 of the recorded norms with offload.

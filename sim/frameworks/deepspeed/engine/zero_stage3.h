@@ -36,6 +36,7 @@ class ZeroStage3 final : public ScaledOptimizer {
   void flush_coalesced(ProgramWriter& w) override;                          // engine.py: _flush_coalesced_reduction_zero3, at 0.19.7
   void finalise_unmanaged(ProgramWriter& w) override;                       // stage3.py: finalize_gradient_accumulation_boundary, at 0.19.7
   void model_step(ProgramWriter& w) override;                               // stage3.py: step, at 0.19.7
+  void require_gradients() const override;                                  // stage3.py: averaged_gradients, at 0.18.9 and 0.19.8
   void emit_norm(ProgramWriter& w) override;                                // stage3.py: _get_norm_groups, at 0.19.7
   Slice awaited_norm() const override;                                      // stage3.py: get_grad_norm_direct, at 0.19.7
   double norm_of(double awaited) const override;

@@ -126,8 +126,10 @@ void DistributedDataParallel::forward(const Pass& pass, std::uint32_t ordinal) {
 
 void DistributedDataParallel::explicit_forward(const Event& event, const Pass& pass) {
   const auto number = static_cast<std::uint32_t>(&event - context_.timeline->events.data());
-  graphs_[forwards_++].through_sink = passes_sink();
-  forward(pass, backward_of_forward(number));
+  Graph& graph = graphs_[forwards_++];
+  graph.through_sink = passes_sink();
+  graph.ordinal = backward_of_forward(number);
+  forward(pass, graph.ordinal);
 }
 
 // The outputs of a forward are what its backward starts from: which parameters they reach is known once it is. Without one they reach all.
@@ -163,10 +165,13 @@ void DistributedDataParallel::end_of_backward(const Pass& pass, std::optional<Sl
 }
 
 void DistributedDataParallel::autograd(const events::Backward& event, const Pass& pass) {
+  const Timeline& timeline = *context_.timeline;
   std::vector<std::uint32_t> ready;
+  // The graph is the forward's, whatever a later backward of it says.
+  const std::uint32_t first = event.own_forward ? event.ordinal : graphs_[event.of].ordinal;
   for (std::uint32_t i = 0; i < event.summed; ++i)
-    for (const std::uint32_t p : context_.timeline->ready_order(scenario(), event.ordinal + i, context_.rank))
-      if (std::find(ready.begin(), ready.end(), p) == ready.end()) ready.push_back(p);
+    for (const std::uint32_t p : timeline.ready_order(scenario(), first + i, context_.rank))
+      if (std::find(ready.begin(), ready.end(), p) == ready.end() && (event.own_forward || timeline.used(scenario(), event.ordinal, context_.rank, p))) ready.push_back(p);
   std::uint32_t done = 0;
   for (const std::uint32_t p : ready) {
     if (event.raises_after && done++ == *event.raises_after) break;

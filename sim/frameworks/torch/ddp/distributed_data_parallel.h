@@ -32,7 +32,8 @@ class DistributedDataParallel final : public Engine {
 
   // What a forward leaves for the backward of its graph.
   struct Graph {
-    bool through_sink = false;  // its outputs passed the node with which static_graph queues its first reduction
+    bool through_sink = false;         // its outputs passed the node with which static_graph queues its first reduction
+    std::uint32_t ordinal = no_index;  // of its first backward, whose parameters it reached
   };
 
   const Scenario& scenario() const { return *context_.scenario; }

@@ -189,34 +189,36 @@ class Diagnostician {
     return take(wrong_scale, [&](std::size_t k) { return in_window(k) && row_.expected[k] != 0; });
   }
 
-  // Micro-batches whose own contribution has the full weight while every peer's is absent.
+  // Micro-batches whose own contribution has the full weight while every peer's is absent: of the own one that must be told, and of some peer where there are any.
   void private_micro_batches() {
     if (context_.local || context_.world == 1) return;
-    std::map<std::uint32_t, bool> fits;
-    auto at = fits.end();  // of the column before
+    struct Weights {
+      bool fit = true, peers = false, own_told = false, peers_told = false;
+    };
+    std::map<std::uint32_t, Weights> all;
+    auto at = all.end();  // of the column before
     for (std::size_t k = 0; k < columns_.size(); ++k) {
-      if (!in_window(k) || row_.expected[k] == 0 || !told(k)) continue;
+      if (!in_window(k) || row_.expected[k] == 0) continue;
+      if (at == all.end() || at->first != contribution(k).micro_batch) at = all.try_emplace(contribution(k).micro_batch).first;
+      Weights& of = at->second;
       const bool own = contribution(k).rank == context_.rank;
+      of.peers = of.peers || !own;
+      if (!told(k)) continue;
+      (own ? of.own_told : of.peers_told) = true;
       // In terms of what is due: a user may have multiplied it.
       const bool as_private = own ? simplest(row_.observed[k] / row_.expected[k]) == simplest(context_.average_divisor) : row_.observed[k] == 0.0;
-      if (at == fits.end() || at->first != contribution(k).micro_batch) at = fits.try_emplace(contribution(k).micro_batch, true).first;
-      at->second = at->second && as_private;
+      of.fit = of.fit && as_private;
     }
-    std::set<std::uint32_t> own_present;
-    for (std::size_t k = 0; k < columns_.size(); ++k)
-      if (in_window(k) && contribution(k).rank == context_.rank && row_.expected[k] != 0) own_present.insert(contribution(k).micro_batch);
+    std::erase_if(all, [](const auto& of) { return !of.second.own_told && !of.second.peers_told; });
     // Where the loop weighs contributions itself, one that no peer has may as well weigh more.
-    std::set<std::uint32_t> of_peers;
-    for (std::size_t k = 0; k < columns_.size() && !context_.normalisations.empty(); ++k)
-      if (in_window(k) && contribution(k).rank != context_.rank && row_.expected[k] != 0) of_peers.insert(contribution(k).micro_batch);
+    const bool peers_needed = !context_.normalisations.empty();
     std::set<std::uint32_t> alone;
-    for (const auto& [micro_batch, as_private] : fits)
-      if (as_private && own_present.contains(micro_batch) && (context_.normalisations.empty() || of_peers.contains(micro_batch))) alone.insert(micro_batch);
+    for (const auto& [micro_batch, of] : all)
+      if (of.fit && of.own_told && (of.peers ? of.peers_told : !peers_needed)) alone.insert(micro_batch);
     if (alone.empty()) return;
-    const bool all = alone.size() == fits.size();
     const bool at_boundary = std::includes(context_.boundary.begin(), context_.boundary.end(), alone.begin(), alone.end());
     // With one micro-batch a leak and a missing reduction weigh the same; that a collective ran tells them apart.
-    const bool leak = at_boundary && (!all || (fits.size() == 1 && context_.reduced));
+    const bool leak = at_boundary && (alone.size() < all.size() || (all.size() == 1 && context_.reduced));
     take(leak ? boundary_leak : missing_reduction, [&](std::size_t k) { return in_window(k) && alone.contains(contribution(k).micro_batch); });
   }
 

@@ -51,6 +51,20 @@ TEST(diagnosis, of_a_private_micro_batch_is_a_boundary_leak) { EXPECT_EQ(names({
 
 TEST(diagnosis, of_a_window_private_as_a_whole_is_a_missing_reduction) { EXPECT_EQ(names({0.5, 0, 0.5, 0}, reduced_row()), Names{"missing-reduction"}); }
 
+// Of rank 0 alone, or of its peer alone, the weights are told.
+TEST(diagnosis, takes_a_micro_batch_for_private_only_where_its_own_weight_and_a_peers_are_told) {
+  const auto names_with = [](const Weights& observed, const std::vector<bool>& open) {
+    Names out;
+    ref::LedgerRow row{{}, observed, {0.25, 0.25, 0.25, 0.25}, {}};
+    row.open = open;
+    for (const ref::Diagnosis& d : diagnose(row, columns(), reduced_row())) out.emplace_back(name_of(d.finding));
+    return out;
+  };
+  EXPECT_EQ(names_with({0.5, 0, 0.5, 0}, {false, false, false, false}), Names{"missing-reduction"});
+  EXPECT_EQ(names_with({0.5, 0.25, 0.25, 0.25}, {false, true, false, false}), Names{"duplicated-gradient"});
+  EXPECT_EQ(names_with({0.25, 0, 0.25, 0.25}, {true, false, false, false}), Names{"discarded-gradient"});
+}
+
 // Both ranks have a part of one gradient: as it is before it is added up, where a sum is due and where an average is.
 TEST(diagnosis, of_a_part_that_was_not_added_to_the_others_is_a_missing_reduction) {
   GradientShare share{{0, 0}, false, Rational(1)};

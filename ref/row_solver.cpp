@@ -30,7 +30,10 @@ double granule(double weight) {
 bool RowWeights::any_open() const { return std::find(open.begin(), open.end(), true) != open.end(); }
 
 std::optional<RowWeights> RowSolver::solve(const std::vector<PackedRow>& rows) const {
-  if (auto share = share_of_due(rows, false)) return share;
+  auto share = share_of_due(rows, false);
+  // One that the formats do not hold has sums near those of other weights, which may leave just what is held.
+  const auto held_exactly = [&](const PackedRow& row) { return off_of_share(*share->of_due, row, false) == row.error; };
+  if (share && (!rounding_.exact || std::all_of(rows.begin(), rows.end(), held_exactly))) return share;
   if (auto shape = of_a_shape(rows)) return shape;
   const std::vector<Groups> sets{window(), groups(Alike::none, 1, false), groups(Alike::none, any_window, false), groups(Alike::none, 1, true),
                                  groups(Alike::none, any_window, true)};
@@ -44,9 +47,13 @@ std::optional<RowWeights> RowSolver::solve(const std::vector<PackedRow>& rows) c
   // Too few rows for that, or too coarse ones: weights that are likely.
   for (const Groups& set : {window(), groups(Alike::none, 1, true)})
     if (auto found = enumerate(set, rows); found && !found->any_open()) return found;
+  if (share) {
+    share->near_others = true;
+    return share;
+  }
   if (rounding_.exact) {
     // Weights that the formats do not hold exactly.
-    if (auto share = share_of_due(rows, true)) return share;
+    if (auto rounded = share_of_due(rows, true)) return rounded;
     for (const Groups& set : any_divided() ? sets : std::vector<Groups>{window()})
       if (auto found = fit(set, rows, true); found && !found->any_open()) return found;
   }

@@ -36,6 +36,7 @@ struct RowWeights {
   std::vector<bool> dark;          // by term: no row has it
   std::optional<double> of_due{};  // then the first two are empty: every term has this share of what is due of it, whatever that is
   bool odd_share = false;          // a share that is no quotient of small numbers
+  bool near_others = false;        // a share whose sums are rounded: those of other weights may be as near
 
   bool any_open() const;
 };

@@ -188,7 +188,7 @@ void TakingApart::explain(const Elements& some) {
   if (elements.empty() || failures_ > failures_max) return;
   const std::vector<PackedRow> rows = rows_of(elements);
   auto answer = solver_.solve(rows);
-  if (answer && !answer->any_open()) return take(elements, std::move(*answer));
+  if (answer && !answer->any_open() && !answer->near_others) return take(elements, std::move(*answer));
   if (auto likely = by_pattern(rows)) return take(elements, std::move(*likely));
   if (answer) return take(elements, std::move(*answer));
   ++failures_;

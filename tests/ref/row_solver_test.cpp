@@ -114,6 +114,35 @@ TEST(row_solver, takes_no_odd_share_of_what_is_due_for_few_coarse_elements) {
   }
 }
 
+// Sums of positive numbers are about one share of each other, and in a coarse format that is near enough: weights that leave just what is held come first.
+TEST(row_solver, tells_weights_that_leave_just_what_is_held_before_a_share_that_is_near) {
+  std::vector<Term> of_four;
+  for (std::uint32_t m = 0; m < 4; ++m)
+    for (const bool own_rank : {true, false, false, false}) of_four.push_back({own_rank ? 0.25 : 0, 0.25, 0.25, 0, own_rank, m == 3, m});
+  std::vector<double> weights(of_four.size(), 0.0);
+  for (std::size_t m = 0; m < 4; ++m) weights[4 * m] = m == 2 ? 0.5 : 0.25;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    Elements elements(of_four, weights, 6, seed);
+    const auto found = RowSolver(of_four, {}, {true, 8, 1, 14 * bf16, bf16}).solve(elements.rows(12));
+    ASSERT_TRUE(found) << seed;
+    EXPECT_FALSE(found->of_due) << seed << ": " << *found->of_due;
+    EXPECT_EQ(found->value, weights) << seed;
+  }
+}
+
+// How far such a share lies from what is due is all that rows say of it: two of them hold a little of something else here, and by chance about as much.
+TEST(row_solver, takes_no_share_next_to_what_is_due_for_two_elements_that_hold_something_else) {
+  std::vector<Term> all = terms(1, true);
+  for (Term& term : all) term.left = term.windows_ago == 0 ? 1 : 0x1p-18;
+  std::uint32_t shares = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    Elements elements(all, {0x1p-18 * due, 0x1p-18 * due, due, due}, 4096, seed);
+    const auto found = RowSolver(all, {}, {false, 24, 1, 16 * fp32, fp32}).solve(elements.rows(2));
+    shares += found && found->of_due && *found->of_due != 1;
+  }
+  EXPECT_EQ(shares, 0u);
+}
+
 TEST(row_solver, takes_what_is_due_and_was_rounded_where_nothing_had_to_be_for_no_other_weight) {
   Elements elements(terms(4), std::vector<double>(8, due), 1 << 20);
   std::vector<PackedRow> rows = elements.rows(6);

@@ -38,6 +38,7 @@ void Passes::few_runs(Verdict& verdict) {
 // Held to the books.
 void Passes::first_packed_run(PackedRuns& runs, Verdict& verdict) {
   const GradientSource& source = runs.next_run();
+  if (runs.classes() > 1) runs.expect_wrong(evidence_.values);
   const Model::Mode mode = runs.exact() ? Model::Mode::exact : Model::Mode::bounded;
   Model model(workload_, timeline_, source, mode);
   PassJudge judge(workload_, timeline_, model, mode, 0.0, &evidence_.seen, meant(source, mode));

@@ -42,9 +42,10 @@ class PackedRuns::Keeper final : public TraceSink {
     }
     const std::size_t before = judge_->mismatches().size();
     judge_->observe(o);
-    if (judge_->mismatches().size() == before) return;
+    const auto in_values = runs_.wrong_values_.find(key);
+    if (judge_->mismatches().size() == before && in_values == runs_.wrong_values_.end()) return;
     // Of each rank and window what is wrong first, and the applied gradient.
-    const Mismatch& mismatch = judge_->mismatches().back();
+    const Mismatch& mismatch = judge_->mismatches().size() > before ? judge_->mismatches().back() : *in_values->second;
     const std::uint32_t first = runs_.first_wrong_.try_emplace({o.rank, mismatch.step}, o.event).first->second;
     if (first != o.event && o.role != Role::applied_gradient) return;
     Kept& kept = runs_.kept_[key];
@@ -61,6 +62,11 @@ class PackedRuns::Keeper final : public TraceSink {
   PackedRuns& runs_;
   PassJudge* judge_;
 };
+
+void PackedRuns::expect_wrong(const std::vector<Mismatch>& values) {
+  for (const Mismatch& mismatch : values)
+    if (!mismatch.clipping) wrong_values_.try_emplace(mismatch.key, &mismatch);
+}
 
 std::unique_ptr<TraceSink> PackedRuns::keeper(PassJudge* judge) { return std::make_unique<Keeper>(*this, judge); }
 

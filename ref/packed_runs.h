@@ -25,6 +25,8 @@ class PackedRuns {
 
   // The data of one run more, for as long as this lives.
   const GradientSource& next_run();
+  // Of snapshots whose values were wrong: kept whatever the first run shows of them, in which not every element has every contribution.
+  void expect_wrong(const std::vector<Mismatch>& values);
   // Of the first run: keeps what its judge finds wrong. Of a later one: what was kept of the first.
   std::unique_ptr<TraceSink> keeper(PassJudge* judge);
 
@@ -60,6 +62,7 @@ class PackedRuns {
   RowRounding rounding_;
   std::uint64_t seed_;
   std::vector<std::unique_ptr<GradientSource>> packed_, sources_;
+  std::map<SnapshotKey, const Mismatch*> wrong_values_;
   std::map<SnapshotKey, Kept> kept_;
   std::set<SnapshotKey> settled_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> first_wrong_;  // event, by rank and window

@@ -328,10 +328,20 @@ void TakingApart::place(std::size_t column, const Instead& instead, CoefficientR
   run.misplaced = ledger_.expected(entry_, of.backward, of.rank, instead.parameter) != 0;
 }
 
+// By piece: whether no element that is as due has this column in any run. Then nothing is known of its weight there.
+std::vector<bool> TakingApart::dark_where_due(std::size_t column) const {
+  std::vector<bool> out(entry_.layout.size(), true);
+  for (const auto& rows : rows_)
+    for (std::uint32_t e = 0; e < numel_; ++e)
+      if (became_[e] == as_due && rows[e].gradients && rows[e].gradients[column] != 0) out[piece_of_[e]] = false;
+  return out;
+}
+
 void TakingApart::write() {
   for (std::size_t k = 0; k < entry_.columns.size(); ++k) {
     LedgerColumn& column = entry_.columns[k];
     column.runs.clear();
+    const std::vector<bool> dark = dark_where_due(k);
     for (std::uint32_t e = 0; e < numel_; ++e) {
       const double due = expected_[piece_of_[e]][k];
       CoefficientRun run{e, e + 1, due, false};
@@ -341,7 +351,7 @@ void TakingApart::write() {
         run.open = (!answer.of_due && answer.open[k]) || (!answer.dark.empty() && answer.dark[k]);
         if (!run.open) run.coefficient = answer.of_due ? *answer.of_due * due : answer.value[k];
       }
-      run.open = run.open || (used && became_[e] == unknown);
+      run.open = run.open || (used && (became_[e] == unknown || (became_[e] == as_due && due != 0 && dark[piece_of_[e]])));
       if (became_[e] == elsewhere) place(k, instead_.at(e), run);
       open_ = open_ || run.open;
       if (!column.runs.empty() && column.runs.back().coefficient == run.coefficient && column.runs.back().open == run.open && column.runs.back().misplaced == run.misplaced)

@@ -65,6 +65,7 @@ class TakingApart {
   void drop_lone_answers();
   bool rounded_of_others(std::uint32_t element, const std::map<std::pair<std::uint32_t, int>, std::uint32_t>& of_piece) const;
   void join_neighbours();
+  std::vector<bool> dark_where_due(std::size_t column) const;
   void write();
 
   const Workload& workload_;

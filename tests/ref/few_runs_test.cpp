@@ -201,6 +201,21 @@ TEST(few_runs, invent_no_class_and_no_weight_where_weights_only_fit) {
   }
 }
 
+// The two elements of p0 have none of the last contributions in the run that is held to the books. Its values are wrong all the same.
+TEST(few_runs, tell_weights_that_the_first_of_them_does_not_show) {
+  const Scenario s = read_scenario(R"({"name": "a", "world_size": 4, "parameters": [{"name": "p0", "numel": 2}, {"name": "p1", "numel": 3}], "model_dtype": "bf16",
+    "engine": {"framework": "deepspeed", "as_of": "0.19.8", "config": {"gradient_accumulation_steps": 3, "gradient_allreduce_op": "sum",
+    "data_types": {"grad_accum_dtype": "fp32"}, "gradient_clipping": 0.0, "bf16": {"enabled": true}, "zero_optimization": {"stage": 1}},
+    "optimizer": {"type": "SGD", "lr": 1.0}}, "contract": {"average_over": "none", "divide_by": "gradient_accumulation_steps"},
+    "script": [{"backward": {}}, {"step": {}}, {"backward": {}}, {"zero_grad": "optimizer"}, {"step": {}}, {"backward": {}},
+    {"set_gradient": {"parameter": "p0", "times": 0.5}}, {"step": {}}]})",
+                                   ".")
+                         .value();
+  const Few few = judge_few(s);
+  EXPECT_EQ(classes(few.verdict), Set{"wrong-scale"}) << sentences(few.verdict);
+  EXPECT_NE(sentences(few.verdict).find("micro-batch 2 of ranks 0-3 counted with a wrong scale (weight 1/3 instead of 1/6)"), std::string::npos) << sentences(few.verdict);
+}
+
 // One element is one equation a run.
 TEST(few_runs, are_more_where_few_elements_have_many_weights) {
   const Scenario s = read_scenario(R"({"name": "a", "world_size": 4, "parameters": [{"name": "w", "numel": 1}], "model_dtype": "fp32",

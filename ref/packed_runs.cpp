@@ -43,14 +43,15 @@ class PackedRuns::Keeper final : public TraceSink {
     const std::size_t before = judge_->mismatches().size();
     judge_->observe(o);
     const auto in_values = runs_.wrong_values_.find(key);
-    if (judge_->mismatches().size() == before && in_values == runs_.wrong_values_.end()) return;
+    const bool seen = judge_->mismatches().size() > before;
+    if (!seen && in_values == runs_.wrong_values_.end()) return;
     // Of each rank and window what is wrong first, and the applied gradient.
-    const Mismatch& mismatch = judge_->mismatches().size() > before ? judge_->mismatches().back() : *in_values->second;
-    const std::uint32_t first = runs_.first_wrong_.try_emplace({o.rank, mismatch.step}, o.event).first->second;
+    const Wrong wrong = seen ? Wrong{judge_->mismatches().back().step, judge_->mismatches().back().after} : in_values->second;
+    const std::uint32_t first = runs_.first_wrong_.try_emplace({o.rank, wrong.step}, o.event).first->second;
     if (first != o.event && o.role != Role::applied_gradient) return;
     Kept& kept = runs_.kept_[key];
     kept.role = o.role;
-    kept.after = mismatch.after;
+    kept.after = wrong.after;
     runs_.keep(o, kept);
   }
 
@@ -65,7 +66,7 @@ class PackedRuns::Keeper final : public TraceSink {
 
 void PackedRuns::expect_wrong(const std::vector<Mismatch>& values) {
   for (const Mismatch& mismatch : values)
-    if (!mismatch.clipping) wrong_values_.try_emplace(mismatch.key, &mismatch);
+    if (!mismatch.clipping) wrong_values_.try_emplace(mismatch.key, Wrong{mismatch.step, mismatch.after});
 }
 
 std::unique_ptr<TraceSink> PackedRuns::keeper(PassJudge* judge) { return std::make_unique<Keeper>(*this, judge); }

@@ -50,6 +50,9 @@ class PackedRuns {
     std::vector<ElementRange> layout;
     std::vector<std::vector<double>> held, error;  // by run, then by element; in units of the true gradient. No error: none
   };
+  struct Wrong {
+    std::uint32_t step = 0, after = never;
+  };
   class Keeper;
 
   Decoded take_apart(const SnapshotKey& key, const Kept& kept, std::vector<WeightPattern>& patterns) const;
@@ -62,7 +65,7 @@ class PackedRuns {
   RowRounding rounding_;
   std::uint64_t seed_;
   std::vector<std::unique_ptr<GradientSource>> packed_, sources_;
-  std::map<SnapshotKey, const Mismatch*> wrong_values_;
+  std::map<SnapshotKey, Wrong> wrong_values_;
   std::map<SnapshotKey, Kept> kept_;
   std::set<SnapshotKey> settled_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> first_wrong_;  // event, by rank and window

@@ -169,7 +169,8 @@ bool ParameterJudge::is_of_another(const Observation& o, std::uint32_t parameter
 void ParameterJudge::check(const Observation& o) {
   ++statistics_.snapshots;
   const RankState& own = ranks_[o.rank];
-  if (own.skipped_at == o.event && own.last_step_event != o.event) return;                                                         // KeptStateJudge holds it to what it had
+  // Where it skips, KeptStateJudge holds it to what it had.
+  if (own.skipped_at == o.event && own.last_step_event != o.event) return;
   if (std::none_of(ranks_.begin(), ranks_.end(), [&](const RankState& rank) { return rank.last_step_event == o.event; })) return;  // nobody stepped
   Mismatch mismatch;
   double worst = -1;

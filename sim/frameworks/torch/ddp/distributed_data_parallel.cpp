@@ -126,10 +126,8 @@ void DistributedDataParallel::forward(const Pass& pass, std::uint32_t ordinal) {
 
 void DistributedDataParallel::explicit_forward(const Event& event, const Pass& pass) {
   const auto number = static_cast<std::uint32_t>(&event - context_.timeline->events.data());
-  Graph& graph = graphs_[forwards_++];
-  graph.through_sink = passes_sink();
-  graph.ordinal = backward_of_forward(number);
-  forward(pass, graph.ordinal);
+  graphs_[forwards_++].through_sink = passes_sink();
+  forward(pass, backward_of_forward(number));
 }
 
 // The outputs of a forward are what its backward starts from: which parameters they reach is known once it is. Without one they reach all.
@@ -143,7 +141,12 @@ std::uint32_t DistributedDataParallel::backward_of_forward(std::uint32_t forward
 // ---- backward ---------------------------------------------------------------------------------------------------------------------
 
 void DistributedDataParallel::backward(const events::Backward& event, const Pass& pass) {
-  bool through_sink = event.own_forward ? passes_sink() : graphs_[event.of].through_sink;
+  bool through_sink = passes_sink();
+  if (!event.own_forward) {
+    Graph& graph = graphs_[event.of];
+    through_sink = graph.through_sink;
+    if (graph.ordinal == no_index) graph.ordinal = event.ordinal;
+  }
   for (std::uint32_t i = 0; event.own_forward && i < event.summed; ++i) forward(pass, event.ordinal + i);
   reducer_.drop_callbacks();
   gradient_scale_ = event.past_scaler ? 1.0 : scaler_.scale_loss();

@@ -19,8 +19,9 @@ bool states_weights(const Scenario& s, bool windows_are_stated) {
   return (s.contract.window == Window::marked && !windows_are_stated) || s.contract.normaliser > Normaliser::number || in_a_group || any(any, s.script);
 }
 
+// None of one that nobody named: the timeline refuses it.
 std::vector<std::uint32_t> average_groups(const std::string& over, const Groups& groups) {
-  if (over == "world" || over == "none") return {};
+  if (over == "world" || !groups.contains(over)) return {};
   std::vector<std::uint32_t> out(groups.world_size());
   for (std::uint32_t r = 0; r < out.size(); ++r) out[r] = groups.of(over, r).front();
   return out;

@@ -39,7 +39,15 @@ class Scale {
 
   std::string where(const Event& event, const char* key) const { return timeline_.pointers[event.item] + key; }
 
+  Problem check_group(const std::string& name, const char* at) const {
+    if (name == "none" || contract_.groups.contains(name)) return std::nullopt;
+    return InputError{at, "is \"" + name + "\", which is no group; expected one of " + contract_.groups.names()};
+  }
+
   Problem check_contract() const {
+    if (Problem problem = check_group(stated_.average_over, "/contract/average_over")) return problem;
+    if (stated_.clip)
+      if (Problem problem = check_group(stated_.clip->norm_over, "/contract/clip/norm_over")) return problem;
     if (multiplies() && stated_.normaliser == Normaliser::framework)
       return InputError{"/contract",
                         "does not say what a contribution is due to weigh, and the script multiplies losses or gradients itself; expected \"divide_by\": a number, "

@@ -143,6 +143,14 @@ TEST(groups, that_nobody_named_are_refused_wherever_they_are_asked_for) {
   document = small_document();
   document["script"].push_back({{"clip", {{"max_norm", 1}, {"norm_over", "tensor"}}}});
   expect_refused(document, "/script/4/clip/norm_over", "which is no group");
+  for (const char* framework : {"ddp", "fsdp1", "fsdp2", "megatron-fsdp", "megatron-fsdp-v2"}) {
+    json wrapped{{"name", "a"}, {"world_size", 2}, {"parameters", {{{"name", "w"}, {"numel", 4}}}}, {"script", {{{"backward", json::object()}}, {{"step", json::object()}}}}};
+    wrapped["engine"] = {{"framework", framework}, {"config", json::object()}, {"optimizer", {{"type", "SGD"}, {"lr", 1.0}}}};
+    wrapped["contract"]["average_over"] = "tensor";
+    expect_refused(wrapped, "/contract/average_over", "is \"tensor\", which is no group; expected one of world, rank");
+    wrapped["contract"] = {{"clip", {{"norm_over", "tensor"}}}};
+    expect_refused(wrapped, "/contract/clip/norm_over", "which is no group");
+  }
   document = weighed(1);
   document["contract"]["average_over"] = "none";
   expect_refused(document, "/contract/average_over", "counts the window of all ranks");

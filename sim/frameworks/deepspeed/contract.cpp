@@ -60,18 +60,9 @@ bool states_weights(const Scenario& s) {
   return s.contract.window == Window::marked || s.contract.normaliser > Normaliser::number || in_a_group || any(any, s.script);
 }
 
-std::optional<InputError> group_problem(const Scenario& s, const Groups& groups) {
-  const auto check = [&](const std::string& name, const char* where) -> std::optional<InputError> {
-    if (name == "none" || groups.contains(name)) return std::nullopt;
-    return InputError{where, "is \"" + name + "\", which is no group; expected one of " + groups.names()};
-  };
-  if (auto problem = check(s.contract.average_over, "/contract/average_over")) return problem;
-  return s.contract.clip ? check(s.contract.clip->norm_over, "/contract/clip/norm_over") : std::nullopt;
-}
-
-// By rank, the number of its group; none where the framework's own average is meant.
+// By rank, the number of its group; none where the framework's own average is meant, or a group that nobody named, which the timeline refuses.
 std::vector<std::uint32_t> average_groups(const Scenario& s, const Groups& groups) {
-  if (s.contract.average_over == "world" || s.contract.average_over == "none") return {};
+  if (s.contract.average_over == "world" || !groups.contains(s.contract.average_over)) return {};
   std::vector<std::uint32_t> out(s.world_size);
   for (std::uint32_t r = 0; r < s.world_size; ++r) out[r] = groups.of(s.contract.average_over, r).front();
   return out;
@@ -89,7 +80,6 @@ Result<Contract> resolve_contract(const Scenario& s) {
   out.stated = s.contract;
   out.own_weights = states_weights(s);
   out.groups = named_groups(s);
-  if (auto problem = group_problem(s, out.groups)) return *problem;
   // A number alone replaces the framework's: what it documents and what the loop means are then the same question.
   out.divisor = s.contract.normaliser == Normaliser::number && !out.own_weights ? s.contract.divide_by : Rational(config.gradient_accumulation_steps);
   out.average_divisor = s.contract.average_over == "none" && !out.own_weights ? Rational(1) : averaging_quotient(s);

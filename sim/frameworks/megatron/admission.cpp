@@ -46,9 +46,6 @@ Problem option_problem(const Scenario& s, const MegatronConfig& config, const Be
 
 // What tensor-parallel ranks have of the model.
 Problem share_problem(const Scenario& s) {
-  const std::string& over = s.contract.average_over;
-  const Groups groups = named_groups(s);
-  if (over != "none" && !groups.contains(over)) return InputError{"/contract/average_over", "is \"" + over + "\", which is no group; expected one of " + groups.names()};
   bool laid = !stated_sets(s, "tp").empty();
   for (std::uint32_t p = 0; p < s.parameters.size(); ++p) {
     const Parameter& parameter = s.parameters[p];

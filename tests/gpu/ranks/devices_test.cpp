@@ -3,7 +3,9 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "tests/gpu/collectives/commands.h"
 #include "tests/gpu/ranks/standin.h"
@@ -154,11 +156,28 @@ TEST(rank_processes, say_why_their_device_fails) {
   EXPECT_FALSE(has_children());
 }
 
-// What the others send comes first as often as not.
-TEST(rank_processes, say_why_their_device_fails_among_many) {
-  const Variable fault("STANDIN_RANK_FAULT", "device-0");
-  const auto devices = process_devices();
-  EXPECT_EQ(failure_of(*devices, 24), "rank 0: this device has fallen off the bus");
+// Starts ranks as they are, and waits for the end of the last.
+class AfterTheLast final : public gpu::RankLauncher {
+ public:
+  explicit AfterTheLast(std::uint32_t ranks) : last_(ranks - 1) {}
+
+  void start(const gpu::RankAddress& address) override {
+    inner_->start(address);
+    while (address.rank == last_ && !inner_->ended(last_)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::optional<std::string> ended(std::uint32_t rank) override { return inner_->ended(rank); }
+  void end_all() override { inner_->end_all(); }
+
+ private:
+  std::uint32_t last_;
+  std::unique_ptr<gpu::RankLauncher> inner_ = gpu::spawning_launcher({STANDIN_RANK});
+};
+
+// Its words lie behind those of 23 others, and its process is over before any is heard.
+TEST(rank_processes, say_why_their_device_fails_behind_what_many_others_say) {
+  const Variable nccl("GRADLEDGER_NCCL", STANDIN_NCCL), fault("STANDIN_RANK_FAULT", "device-23");
+  gpu::ProcessDevices devices(std::make_unique<AfterTheLast>(24), gpu::Listening{}, std::chrono::seconds(60));
+  EXPECT_EQ(failure_of(devices, 24), "rank 23: this device has fallen off the bus");
 }
 
 TEST(rank_processes, say_why_nccl_fails) {

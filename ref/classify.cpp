@@ -40,14 +40,6 @@ bool quotient_of_whole_numbers(double weight) {
   return simplest_within(weight, 2 * std::numeric_limits<double>::epsilon() * std::abs(weight), terms_max).has_value();
 }
 
-// Whether a ratio is that of two different probes, within the rounding of a lone contribution.
-bool ratio_of_probes(double ratio, double tolerance) {
-  for (int a = SingleSource::probe_min; a <= SingleSource::probe_max; a += 2)
-    for (int b = SingleSource::probe_min; b <= SingleSource::probe_max; b += 2)
-      if (a != b && std::abs(ratio * b - a) <= tolerance * a) return true;
-  return false;
-}
-
 class Diagnostician {
  public:
   Diagnostician(const LedgerRow& row, const std::vector<LedgerColumn>& columns, const RowContext& context) : row_(row), columns_(columns), context_(context) {}

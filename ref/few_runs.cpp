@@ -26,11 +26,14 @@ void Passes::few_runs(Verdict& verdict) {
   RunOptions again;
   again.linear = true;
   again.schedule = ledger_schedule_;
-  while (!runs.decode() && (runs.runs() < packed_runs_max || (runs.runs() < packed_runs_of_few_elements_max && runs.lacks_equations()))) {
+  bool told = runs.decode();
+  while (!told && (runs.runs() < packed_runs_max || (runs.runs() < packed_runs_of_few_elements_max && runs.lacks_equations()))) {
     const GradientSource& source = runs.next_run();
     producer_.run(source, again, *runs.keeper(nullptr));
     ++verdict.decode_passes;
+    told = runs.decode();
   }
+  if (!told && verdict.contributions <= options_.alone_max) look_at_each_alone(runs, verdict);
   keep_packed(runs, verdict);
   say_left_out(runs, verdict);
 }
@@ -53,6 +56,22 @@ void Passes::first_packed_run(PackedRuns& runs, Verdict& verdict) {
   note_shown(judge.book(), verdict);
 }
 
+// What sums leave open, runs tell in which one contribution is there and nothing else, if their weights make these sums.
+void Passes::look_at_each_alone(PackedRuns& runs, Verdict& verdict) {
+  verdict.each_alone = true;
+  for (const PackedRuns::Decoded& decoded : runs.decoded()) ledger_.want(decoded.entry.key, decoded.entry.after);
+  decode(verdict);
+  for (PackedRuns::Decoded& decoded : runs.decoded()) {
+    LedgerEntry alone = ledger_.entries().at(decoded.entry.key);
+    ledger_.forget(alone.key);
+    const BornOut born_out = alone.columns.empty() ? BornOut::no : runs.bear_out(alone);
+    if (born_out == BornOut::no) continue;
+    alone.out_of_place = born_out == BornOut::out_of_place;
+    decoded.entry = std::move(alone);
+    decoded.missing = false;
+  }
+}
+
 // What was taken apart goes into the ledger; what was not stays wrong, and is named by its values.
 void Passes::keep_packed(PackedRuns& runs, Verdict& verdict) {
   for (PackedRuns::Decoded& decoded : runs.decoded()) {
@@ -73,11 +92,11 @@ void Passes::keep_packed(PackedRuns& runs, Verdict& verdict) {
 }
 
 void Passes::say_left_out(const PackedRuns& runs, Verdict& verdict) const {
-  verdict.left_out.push_back("contributions share a run: weights are worked out from sums instead of each being looked at alone");
+  if (!verdict.each_alone) verdict.left_out.push_back("contributions share a run: weights are worked out from sums instead of each being looked at alone");
   if (!evidence_.facts.races.empty()) verdict.left_out.push_back("no schedules are tried for one that shows a race in the values");
   if (workload_.gradients.kind == GradientKind::probe)
     verdict.left_out.push_back("adversarial data lie on a third of the elements, beside normal ones, instead of in a run of their own");
-  if (runs.classes() > 1)
+  if (runs.classes() > 1 && !verdict.each_alone)
     verdict.left_out.push_back("of the contributions of a window that do not fit the formats together each element has a part in the run that is held to the books");
 }
 

@@ -37,6 +37,7 @@ class Ledger::Column final : public TraceSink {
     if (wanted == ledger_.wanted_.end()) return;
     LedgerEntry& entry = wanted->second;
     if (entry.columns.empty()) describe(entry, *wanted, o);
+    else if (layout_of(o) != entry.layout) return;  // another buffer of that name
     LedgerColumn column = EntryColumns(ledger_.timeline_, o.rank, o.role == Role::applied_gradient ? Layer::meant : Layer::documented).column(backward_, rank_);
     std::uint64_t at = 0;
     for (const ObservedPiece& piece : o.pieces) {
@@ -59,9 +60,14 @@ class Ledger::Column final : public TraceSink {
     entry.key = wanted.first;
     entry.role = o.role;
     entry.step = ledger_.timeline_.window_at(o.event, o.at_end, o.role == Role::applied_gradient ? Layer::meant : Layer::documented);
-    entry.layout.clear();
+    entry.layout = layout_of(o);
+  }
+
+  static std::vector<ElementRange> layout_of(const Observation& o) {
+    std::vector<ElementRange> layout;
     for (const ObservedPiece& piece : o.pieces)
-      if (piece.parameter >= 0) entry.layout.push_back({static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.parameter_offset + piece.numel});
+      if (piece.parameter >= 0) layout.push_back({static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.parameter_offset + piece.numel});
+    return layout;
   }
 
   Ledger& ledger_;

@@ -32,6 +32,7 @@ struct OracleOptions {
   TraceSink* watch = nullptr;       // sees the primary pass too
   bool check_streams = true;        // look for races in the primary pass
   std::uint32_t decode_max = 1024;  // contributions decoded at most; a run on weights needs no limit
+  std::uint32_t alone_max = 64;     // likewise where few runs leave weights open and each contribution has a run of its own then
   Executor executor = Executor::both;
   std::uint64_t ledger_cells_max = limits::ledger_cells_max;  // weights taken apart
   std::uint64_t listed_cells_max = limits::ledger_cells_max;  // weights listed of applied gradients that balance
@@ -51,6 +52,7 @@ struct Verdict {
   RunFacts facts;
   bool one_pass = false;                           // of a run that is over: by its own values alone
   bool few_runs = false;                           // contributions shared runs
+  bool each_alone = false;                         // these left weights open, and each contribution had a run of its own as well
   std::vector<std::string> left_out;               // what the runs leave out, in sentences
   bool dyadic = true;                              // the ledger was held to equality
   std::uint32_t contributions = 0, undecoded = 0;  // in the scenario; left out of decoding by the limit

@@ -113,6 +113,28 @@ bool PackedRuns::decode() {
   return done;
 }
 
+BornOut PackedRuns::bear_out(const LedgerEntry& alone) const {
+  const auto kept = kept_.find(alone.key);
+  if (kept == kept_.end()) return BornOut::no;
+  LedgerEntry entry = alone;
+  std::erase_if(entry.layout, [](const ElementRange& piece) { return piece.begin == piece.end; });
+  if (entry.layout != kept->second.layout) return BornOut::no;
+  TakingApart taking(workload_, timeline_, ledger_, rounding_, entry);
+  add_runs(kept->second, taking);
+  return taking.bear_out();
+}
+
+// How many elements they have.
+std::size_t PackedRuns::add_runs(const Kept& kept, TakingApart& taking) const {
+  std::size_t elements = 0;
+  for (std::uint32_t run = 0; run < kept.held.size(); ++run)
+    if (!kept.held[run].empty()) {
+      taking.add(*sources_[run], kept.held[run], kept.error[run]);
+      elements += kept.held[run].size();
+    }
+  return elements;
+}
+
 // Twice as many as weights tell what is wrong from what only fits.
 bool PackedRuns::lacks_equations() const {
   constexpr std::size_t spare = 8;
@@ -126,11 +148,7 @@ PackedRuns::Decoded PackedRuns::take_apart(const SnapshotKey& key, const Kept& k
   TakingApart taking(workload_, timeline_, ledger_, rounding_, out.entry);
   const std::vector<WeightPattern> known = patterns;
   taking.set_patterns(known);
-  for (std::uint32_t run = 0; run < kept.held.size(); ++run)
-    if (!kept.held[run].empty()) {
-      taking.add(*sources_[run], kept.held[run], kept.error[run]);
-      out.equations += kept.held[run].size();
-    }
+  out.equations = add_runs(kept, taking);
   out.missing = !taking.run();
   out.open = !out.missing && taking.open();
   if (out.missing) return out;

@@ -30,6 +30,9 @@ class PackedRuns {
   // Of the first run: keeps what its judge finds wrong. Of a later one: what was kept of the first.
   std::unique_ptr<TraceSink> keeper(PassJudge* judge);
 
+  // What these runs left of a snapshot, of which runs of one contribution each told the weights.
+  BornOut bear_out(const LedgerEntry& alone) const;
+
   // Works weights out of all runs so far. True: nothing stays open that another run could tell.
   bool decode();
   // Whether that which is open has few elements for its contributions, so that it has too few equations.
@@ -56,6 +59,7 @@ class PackedRuns {
   class Keeper;
 
   Decoded take_apart(const SnapshotKey& key, const Kept& kept, std::vector<WeightPattern>& patterns) const;
+  std::size_t add_runs(const Kept& kept, TakingApart& taking) const;
   void keep(const Observation& observation, Kept& kept);
 
   const Workload& workload_;

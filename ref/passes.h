@@ -49,6 +49,7 @@ class Passes {
   void one_pass(Verdict& verdict);
   void few_runs(Verdict& verdict);
   void first_packed_run(PackedRuns& runs, Verdict& verdict);
+  void look_at_each_alone(PackedRuns& runs, Verdict& verdict);
   void keep_packed(PackedRuns& runs, Verdict& verdict);
   void say_left_out(const PackedRuns& runs, Verdict& verdict) const;
   void keep_decoded(std::vector<LedgerEntry>& decoded, Verdict& verdict);

@@ -118,6 +118,13 @@ void FingerprintSource::gradient(std::uint32_t backward, std::uint32_t rank, std
 
 // ---- one contribution ---------------------------------------------------------------------------------------------------------------
 
+bool ratio_of_probes(double ratio, double rounding) {
+  for (int a = SingleSource::probe_min; a <= SingleSource::probe_max; a += 2)
+    for (int b = SingleSource::probe_min; b <= SingleSource::probe_max; b += 2)
+      if (a != b && std::abs(ratio * b - a) <= rounding * a) return true;
+  return false;
+}
+
 double SingleSource::probe(std::uint32_t parameter, std::uint64_t element) const {
   // Odd, five bits: three more than bf16 has are left for what coefficients add.
   const std::uint64_t word = hash_keys({parameter, element});

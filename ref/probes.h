@@ -76,6 +76,9 @@ class SingleSource final : public GradientSource {
   std::uint32_t rank_ = 0;
 };
 
+// Whether a ratio is that of the numbers of two elements in such a run, within a relative rounding.
+bool ratio_of_probes(double ratio, double rounding);
+
 // Another source, with what the script plants in it.
 class PlantedSource final : public GradientSource {
  public:

@@ -89,11 +89,7 @@ void TakingApart::add(const GradientSource& source, const std::vector<double>& h
 }
 
 bool TakingApart::run() {
-  const std::size_t columns = entry_.columns.size();
-  if (columns == 0 || numel_ == 0 || sources_.empty() || std::size_t{numel_} * columns * sources_.size() > terms_max) return false;
-  gradients_.assign(sources_.size() * numel_ * columns, 0.0f);
-  rows_.resize(sources_.size());
-  for (std::size_t run = 0; run < sources_.size(); ++run) fill(*sources_[run], run);
+  if (!fill()) return false;
   became_.assign(numel_, unknown);
   Elements wrong;
   for (std::uint32_t e = 0; e < numel_; ++e) {
@@ -116,6 +112,16 @@ bool TakingApart::run() {
   drop_lone_answers();
   join_neighbours();
   write();
+  return true;
+}
+
+// The equations of all runs. False: they are too many, or there are none.
+bool TakingApart::fill() {
+  const std::size_t columns = entry_.columns.size();
+  if (columns == 0 || numel_ == 0 || sources_.empty() || std::size_t{numel_} * columns * sources_.size() > terms_max) return false;
+  gradients_.assign(sources_.size() * numel_ * columns, 0.0f);
+  rows_.resize(sources_.size());
+  for (std::size_t run = 0; run < sources_.size(); ++run) fill(*sources_[run], run);
   return true;
 }
 

@@ -22,6 +22,13 @@ struct WeightPattern {
   bool operator==(const WeightPattern&) const = default;
 };
 
+// Whether weights make the sums that runs of all contributions left.
+enum class BornOut : std::uint8_t {
+  no,
+  as_weights,
+  out_of_place,  // or, in some elements, are off by what tells one element from another in the runs that they are of
+};
+
 class TakingApart {
  public:
   // The entry has its layout and its columns; their runs are written here.
@@ -34,6 +41,8 @@ class TakingApart {
 
   // False: it is too large.
   bool run();
+  // In place of run(), of an entry with weights, which each contribution showed in a run of its own.
+  BornOut bear_out();
   bool open() const { return open_; }
   // Of what was told without gaps, each once.
   std::vector<WeightPattern> patterns() const;
@@ -44,6 +53,7 @@ class TakingApart {
   using Elements = std::vector<std::uint32_t>;
   static constexpr std::size_t terms_max = std::size_t{1} << 25;  // gradients of a snapshot that are held at a time
 
+  bool fill();
   void fill(const GradientSource& source, std::size_t run);
   void explain(const Elements& elements);
   void take(const Elements& elements, RowWeights answer);
@@ -60,6 +70,8 @@ class TakingApart {
   };
   std::vector<Part> parts_of_due() const;
   double by_chance(const Part& part) const;
+  enum class OutOfPlace : std::uint8_t { no, yes, untold };
+  OutOfPlace out_of_place(const RowWeights& weights, std::uint32_t element) const;
   void look_elsewhere();
   void place(std::size_t column, const Instead& instead, CoefficientRun& run) const;
   void drop_lone_answers();

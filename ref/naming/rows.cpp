@@ -12,7 +12,7 @@ RowContext Naming::context_of(const LedgerEntry& entry) const {
   context.documented = entry.role != Role::applied_gradient;
   context.average_divisor = value_of(timeline_.contract.average_divisor);
   context.wide = ledger_.wide();
-  context.places_told = verdict_.few_runs || verdict_.weights;
+  context.places_told = (verdict_.few_runs && !entry.out_of_place) || verdict_.weights;
   context.rank = entry.key.rank;
   context.step = entry.step;
   context.world = workload_.world_size;

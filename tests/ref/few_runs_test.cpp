@@ -26,7 +26,9 @@ Few judge_few(
   const auto timeline = make_timeline(scenario);
   TamperingProducer inner(scenario, *timeline, std::move(tamper));
   FewRunsProducer producer(inner);
-  Few out{ref::judge(scenario, *timeline, producer, {}), 0};
+  ref::OracleOptions options;
+  options.alone_max = 0;  // what the few tell by themselves
+  Few out{ref::judge(scenario, *timeline, producer, options), 0};
   out.runs = producer.runs();
   return out;
 }

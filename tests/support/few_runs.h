@@ -93,11 +93,13 @@ struct TwoVerdicts {
   }
 };
 
+// alone_max: contributions of which each gets a run of its own where the few leave weights open. 0: what the few tell by themselves.
 template <class Made>
-TwoVerdicts judge_twice(const Workload& workload, const Timeline& timeline, Made&& make, std::uint64_t seed = 0) {
+TwoVerdicts judge_twice(const Workload& workload, const Timeline& timeline, Made&& make, std::uint64_t seed = 0, std::uint32_t alone_max = 0) {
   TwoVerdicts out;
   ref::OracleOptions options;
   options.seed = options.schedule.seed = seed;
+  options.alone_max = alone_max;
   const auto producer = make();
   out.full = ref::judge(workload, timeline, *producer, options);
   const auto again = make();

@@ -76,7 +76,9 @@ class Applied:
                     tensors, pieces = by_dtype.setdefault(gradient.dtype, ([], []))
                     tensors.append(gradient.clone())
                     pieces.extend(where)
-        self.seen += [Buffer(self.name, "applied", tensors, pieces, at_end=False, scale=self.scale()) for tensors, pieces in by_dtype.values()]
+        for dtype, (tensors, pieces) in by_dtype.items():
+            name = self.name if dtype == next(iter(by_dtype)) else f"{self.name} of {dtype}"  # a snapshot is known by its name
+            self.seen.append(Buffer(name, "applied", tensors, pieces, at_end=False, scale=self.scale()))
 
     def take(self) -> tuple[int, list[Buffer]]:
         """How many steps there were since the last call, and what they were given."""

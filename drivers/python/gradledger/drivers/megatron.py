@@ -151,7 +151,7 @@ class Megatron(TorchLoop):
             self.names[main], self.pieces_of[main] = self.configuration.parameters[p].name, [(p, start, main.numel())]
             if main is not weight and main.dtype != weight.dtype:
                 self.masters.append(main)
-        self.applied_to_experts = [optimizers.Applied(child.optimizer, self.pieces) for child in self.children[1:]]  # beside `applied`
+        self.applied_to_experts = [optimizers.Applied(child.optimizer, self.pieces, name="param.grad of experts") for child in self.children[1:]]  # beside `applied`
         return self.children[0].optimizer
 
     def optimizer_options(self) -> dict[str, Any]:

@@ -55,6 +55,7 @@ class Layout:
 
     steps_without_gradients = False  # the engine calls the base optimizer itself, whatever there is
     gradient_role = "scratch"  # of PARAM.grad where it has memory of its own
+    bucket_size: int | None = None  # of buckets that gradients are moved to: one that fills such a bucket looks as if its memory were its own
     wrappers: tuple[str, ...] = ()
 
     @classmethod
@@ -94,7 +95,7 @@ class Layout:
             gradient = self.parameters[p].grad
             if gradient is None:
                 continue
-            alone = gradient.untyped_storage().nbytes() <= gradient.numel() * gradient.element_size()
+            alone = gradient.untyped_storage().nbytes() <= gradient.numel() * gradient.element_size() and gradient.numel() != self.bucket_size
             pieces = self.whole(p) if gradient.numel() == self.numel(p) else [(-1, 0, gradient.numel())]
             role = self.gradient_role if alone and pieces[0][0] == p else "scratch"  # what shares memory with a bucket holds whatever that does
             yield Buffer(f"{self.names[p]}.grad", role, gradient, pieces, scale=scale)
@@ -248,6 +249,8 @@ class ZeroLayout(FlatLayout):
         super().set_up()
         self.space = "host" if getattr(self.wrapper, "cpu_offload", False) else "device"
         self.in_partition = getattr(self.wrapper, "params_in_partition", ())
+        if getattr(self.wrapper, "contiguous_gradients", False):
+            self.bucket_size = int(self.wrapper.reduce_bucket_size)
         self.by_id = {self.wrapper.get_param_id(parameter): self.number[id(parameter)] for group in self.wrapper.bit16_groups for parameter in group}
 
     def accumulators(self, scale: float) -> Iterator[Buffer]:

@@ -153,7 +153,6 @@ std::optional<RowWeights> RowSolver::enumerate(const Groups& all, const std::vec
   if (groups.empty() || groups.size() > (rounding_.exact ? groups_max : unknowns_max) || (rounding_.exact && rows.size() > groups.size() + 8)) return {};
   Choices tried(*this, groups, rows);
   if (!(rounding_.exact ? tried.by_elimination() : tried.row_by_row()) || tried.agreed().empty()) return {};
-  constexpr double bits_needed = 8;
   std::vector<Snapped> told = tried.agreed();
   if (bits_to_spare(groups, rows) < bits_needed)
     for (Snapped& weight : told) weight.kind = Kind::open;

@@ -186,7 +186,6 @@ std::optional<RowWeights> RowSolver::share_of_due(const std::vector<PackedRow>& 
   const auto bits_of = [&](const PackedRow& row) { return std::max(0.0, bits(row, off_of_share(*out.of_due, row, rounded) / std::abs(*out.of_due)) + std::log2(apart)); };
   double evidence = -bits_of(*largest);
   for (const PackedRow& row : rows) evidence += bits_of(row);
-  constexpr double bits_needed = 12;
   return evidence >= bits_needed ? std::optional(out) : std::nullopt;
 }
 
@@ -215,7 +214,6 @@ std::optional<RowWeights> RowSolver::of_a_shape(const std::vector<PackedRow>& ro
     if (!std::all_of(rows.begin(), rows.end(), [&](const PackedRow& row) { return explains(weights, row); })) continue;
     double evidence = -bits(*largest);
     for (const PackedRow& row : rows) evidence += bits(row);
-    constexpr double bits_needed = 8;
     if (evidence < bits_needed || out) return {};
     out = std::move(weights);
   }

@@ -66,6 +66,7 @@ class RowSolver {
   using Group = std::vector<std::size_t>;
   using Groups = std::vector<Group>;
   static constexpr std::size_t unknowns_max = 96;
+  static constexpr double bits_needed = 16;  // to spare: of so many answers that chance could have left, it has left one
   enum class Kind : std::uint8_t { plain, odd, open };
   struct Snapped {
     double weight = 0;

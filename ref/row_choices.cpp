@@ -138,7 +138,7 @@ double RowSolver::bits_to_spare(const Groups& groups, const std::vector<PackedRo
       for (const double weight : plain_weights(group))
         if (weight != 0 && here != 0) least = std::min(least, std::abs(weight) * rounding_.unit);
     }
-    if (!rounding_.exact) least = (rounding_.lone + rounding_.addition * static_cast<double>(groups.size())) * all + row.error;
+    if (!rounding_.exact) least = std::max(least, (rounding_.lone + rounding_.addition * static_cast<double>(groups.size())) * all + row.error);
     if (largest > least) out += std::log2(largest / least);
   }
   return out;

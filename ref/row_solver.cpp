@@ -152,7 +152,7 @@ double RowSolver::bits(const PackedRow& row, double off) const {
     largest = std::max(largest, std::abs(terms_[k].due * static_cast<double>(row.gradients[k])));
     least = std::min(least, std::abs(terms_[k].due) * rounding_.unit);
   }
-  const double told = rounding_.exact ? std::max(off, least) : off;
+  const double told = std::max(off, least);
   return largest > told ? std::log2(largest / std::max(told, std::ldexp(largest, -20))) : 0;
 }
 

@@ -172,6 +172,10 @@ constexpr std::string_view once_invented[] = {
         "divide_by": "gradient_accumulation_steps"}, "allow_open": true, "script": [{"coalesce": [{"backward": {}}, {"backward": {}}]},
         {"coalesce": [{"backward": {}}, {"backward": {}}]}, {"backward": {}}, {"step": {}}, {"coalesce": [{"backward": {}}]},
         {"zero_grad": "optimizer"}, {"coalesce": [{"backward": {}}, {"backward": {}}]}, {"step": {}}]})",
+    R"({"name": "a", "world_size": 4, "parameters": [{"name": "p0", "numel": 19}, {"name": "p1", "numel": 4}, {"name": "p2", "numel": 8}],
+        "model_dtype": "fp32", "engine": {"framework": "fsdp1", "as_of": "2.13.0", "config": {"offload": true, "computes_on_cpu": true},
+        "optimizer": {"type": "SGD", "lr": 1.0}}, "contract": {"window": "since_last_step", "average_over": "world", "divide_by": "tokens"}, "tokens": 1,
+        "allow_open": true, "script": [{"backward": {}}, {"step": {}}, {"backward": {}}, {"step": {}}, {"backward": {}}, {"step": {}}]})",
 };
 
 // By step, rank, parameter, element and contribution. Only what is told.

@@ -131,5 +131,21 @@ TEST(parameter_shards, cover_a_parameter_and_leave_late_ranks_without_data) {
   }
 }
 
+// Of five elements none lies with ranks 2 and 3, which ask for no gradient: they go on to the norm, where they wait for the others.
+TEST(a_rank_that_owns_nothing, misses_no_gradient_at_a_step_without_a_backward) {
+  Scenario s = base_scenario(4, {3, 2}, Dtype::float32);
+  s.engine.as_of.base = "0.19.8";
+  s.engine.param_groups = {{{0}, {}, {}}, {{1}, {}, {}}};
+  deepspeed_config(s).zero.stage = 2;
+  deepspeed_config(s).managed_gradient_accumulation = false;
+  s.script = {step(), backward(), step()};
+  const ref::Verdict verdict = judge(s);
+  EXPECT_EQ(classes(verdict), (std::set<std::string>{"deadlock", "engine-error"})) << sentences(verdict);
+  std::vector<std::uint32_t> raised;
+  for (const ref::Finding& f : verdict.findings)
+    if (f.finding == ref::FindingClass::engine_error) raised.push_back(f.rank);
+  EXPECT_EQ(raised, (std::vector<std::uint32_t>{0, 1})) << sentences(verdict);
+}
+
 }  // namespace
 }  // namespace gradledger::testing

@@ -72,10 +72,11 @@ class Applied:
                 if parameter.grad is None:
                     continue
                 gradient, where = local(parameter.grad), self.pieces(parameter)
-                if gradient.numel() == sum(piece[2] for piece in where):  # else the step is about to fail on it
-                    tensors, pieces = by_dtype.setdefault(gradient.dtype, ([], []))
-                    tensors.append(gradient.clone())
-                    pieces.extend(where)
+                if gradient.numel() != sum(piece[2] for piece in where):
+                    return  # the step is about to fail on it
+                tensors, pieces = by_dtype.setdefault(gradient.dtype, ([], []))
+                tensors.append(gradient.clone())
+                pieces.extend(where)
         for dtype, (tensors, pieces) in by_dtype.items():
             name = self.name if dtype == next(iter(by_dtype)) else f"{self.name} of {dtype}"  # a snapshot is known by its name
             self.seen.append(Buffer(name, "applied", tensors, pieces, at_end=False, scale=self.scale()))

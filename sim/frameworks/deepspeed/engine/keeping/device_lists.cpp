@@ -125,8 +125,8 @@ void DeviceLists::take_averaged_gradients(ProgramWriter& w, const KeepingContext
 }
 
 void DeviceLists::finalise(ProgramWriter& w, const KeepingContext& c) {
-  if (!all_grad_tensors_known_) throw FrameworkError{"KeyError", "0"};
   // A rank that owns no element of any parameter asks for none of its gradients.
+  if (!all_grad_tensors_known_ && !c.weights.parts().empty()) throw FrameworkError{"KeyError", std::to_string(c.weights.parts().front().group)};
   if (!all_grad_tensors_ && !c.weights.parts().empty()) throw FrameworkError{"TypeError", "'NoneType' object is not subscriptable"};
   take_averaged_gradients(w, c);
 }

@@ -90,7 +90,8 @@ class Backward(Forward):
 
 @dataclass
 class Buffer:
-    """Gradients, weights or moments that a rank holds. `tensor` is read when `encoded` is called: give a copy of what changes before."""
+    """Gradients, weights or moments that a rank holds. `tensor` is read when `encoded` is called: give a copy of what changes before.
+    `name` tells it from what else the rank shows of that event."""
     name: str
     role: str
     tensor: torch.Tensor | Sequence[torch.Tensor]  # several are shown one after the other

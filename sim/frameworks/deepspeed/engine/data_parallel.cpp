@@ -117,6 +117,10 @@ void DataParallel::model_step(ProgramWriter& w) {
   w.fill(overflow_flag_, 0);
   for (const Tensor& grad : grad_)
     if (grad.defined()) w.check_finite(overflow_flag_, grad.slice);
+  // CheckOverflow.has_overflow: an expert overflows on the ranks that have it.
+  const bool has_expert = std::any_of(learned().begin(), learned().end(), [&](std::uint32_t p) { return scenario().parameters[p].expert.has_value(); });
+  if (const ProcessGroup sharing = expert_parallel_group(scenario(), rank()); has_expert && sharing.size() > 1)
+    w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .group = sharing.id, .input = overflow_flag_, .output = overflow_flag_});
   share_overflow(w, overflow_flag_);
   read(w, overflow_known, overflow_flag_);
 }

@@ -1,5 +1,6 @@
 // A producer that takes long to set up is run a few times. One run has every decision alive, one is held to the books with all contributions at once,
-// and only where these leave weights open there are more, up to a number that is larger where few elements have them.
+// and only where these leave weights open there are more, up to a number that is larger where few elements have them. What is open then is looked for in
+// a run for each contribution.
 #include <algorithm>
 
 #include "ref/packed_runs.h"
@@ -96,7 +97,7 @@ void Passes::say_left_out(const PackedRuns& runs, Verdict& verdict) const {
   if (!evidence_.facts.races.empty()) verdict.left_out.push_back("no schedules are tried for one that shows a race in the values");
   if (workload_.gradients.kind == GradientKind::probe)
     verdict.left_out.push_back("adversarial data lie on a third of the elements, beside normal ones, instead of in a run of their own");
-  if (runs.classes() > 1 && !verdict.each_alone)
+  if (runs.classes() > 1)
     verdict.left_out.push_back("of the contributions of a window that do not fit the formats together each element has a part in the run that is held to the books");
 }
 

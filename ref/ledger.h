@@ -49,7 +49,7 @@ struct LedgerEntry {
   std::vector<ElementRange> layout;   // which elements the snapshot holds, in its order
   std::vector<LedgerColumn> columns;  // of the decoded contributions
   bool symbolic = false;              // of a run on weights, in which NaN is memory that nobody wrote
-  bool out_of_place = false;          // some of its weights are those of other elements
+  bool out_of_place = false;          // of some elements it has quotients of two elements' numbers, where they hold those of others
 };
 
 // Why a row does not tell how much some contribution weighs.

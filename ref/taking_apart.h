@@ -26,7 +26,7 @@ struct WeightPattern {
 enum class BornOut : std::uint8_t {
   no,
   as_weights,
-  out_of_place,  // or, in some elements, are off by what tells one element from another in the runs that they are of
+  out_of_place,  // some elements hold those of others: what looks like a weight there is the quotient of two elements' numbers
 };
 
 class TakingApart {

@@ -26,19 +26,21 @@ double simplest(double ratio) {
   return std::isfinite(inverse) && near(ratio, inverse) ? inverse : ratio;
 }
 
-// Ratios of right and wrong weights are dyadic with few bits where every divisor is: sums, doublings, missing scales. Elements out of place
-// give ratios of two different odd probes, which never are.
+// What the ledger took for a quotient of two whole numbers is the fp64 value next to it.
+bool quotient_of_whole_numbers(double weight) {
+  constexpr std::int64_t terms_max = 1 << 18;
+  return simplest_within(weight, 2 * std::numeric_limits<double>::epsilon() * std::abs(weight), terms_max).has_value();
+}
+
+}  // namespace
+
 bool short_dyadic(double ratio) {
   int exponent;
   const double fraction = std::frexp(ratio, &exponent);
   return whole(std::ldexp(fraction, 20));
 }
 
-// What the ledger took for a quotient of two whole numbers is the fp64 value next to it.
-bool quotient_of_whole_numbers(double weight) {
-  constexpr std::int64_t terms_max = 1 << 18;
-  return simplest_within(weight, 2 * std::numeric_limits<double>::epsilon() * std::abs(weight), terms_max).has_value();
-}
+namespace {
 
 class Diagnostician {
  public:

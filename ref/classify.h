@@ -45,6 +45,10 @@ struct RowContext {
 // Whether every contribution of a window is off by one factor in all rows, which hold several elements.
 bool off_by_one_factor(const std::vector<LedgerRow>& rows, const std::vector<LedgerColumn>& columns, std::uint32_t step);
 
+// Ratios of right and wrong weights are dyadic with few bits where every divisor is: sums, doublings, missing scales. Elements out of place
+// give ratios of two different odd probes, which never are.
+bool short_dyadic(double ratio);
+
 // Diagnoses of one row; empty where it balances.
 std::vector<Diagnosis> diagnose(const LedgerRow& row, const std::vector<LedgerColumn>& columns, const RowContext& context);
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ref/classify.h"
 #include "ref/dtype_facts.h"
 #include "ref/taking_apart.h"
 
@@ -22,14 +23,6 @@ class AlongRuns {
   const LedgerColumn& column_;
   std::size_t run_ = 0;
 };
-
-// What divisors that are powers of two make of a weight.
-bool dyadic_share(double share) {
-  constexpr int bits = 20;
-  int exponent = 0;
-  const double fraction = std::ldexp(std::frexp(share, &exponent), bits);
-  return fraction == std::round(fraction);
-}
 
 // Whether a share is what another element's number makes of a weight, that element's divisors included.
 bool of_another_element(double share, double rounding, bool exact) {
@@ -77,7 +70,7 @@ TakingApart::OutOfPlace TakingApart::out_of_place(const RowWeights& weights, std
       const double due = expected_[piece_of_[element]][k];
       if (weights.value[k] == 0 || weights.value[k] == due) continue;
       const double share = weights.value[k] / (due != 0 ? due : own ? entry_.columns[k].own : entry_.columns[k].averaged);
-      if (exact && dyadic_share(share)) continue;
+      if (exact && short_dyadic(share)) continue;
       one_ratio = std::isfinite(share) && (off == 0 || std::abs(share - ratio) <= 2 * rounding * std::abs(ratio));
       if (off++ == 0) ratio = share;
     }

@@ -27,7 +27,8 @@ Rounding ParameterJudge::rounding_of(Dtype format, double scale) {
 }
 
 void ParameterJudge::step_fact(const StepRecord& r) {
-  if (r.fact == StepFact::skipped && r.value != 0) ranks_[r.rank].skipped_at = r.event;
+  const bool kept = r.fact == StepFact::skipped ? r.value != 0 : r.fact == StepFact::updated && r.value == 0;
+  if (kept) ranks_[r.rank].kept_at = r.event;
 }
 
 void ParameterJudge::observe(const Observation& o) {
@@ -169,8 +170,8 @@ bool ParameterJudge::is_of_another(const Observation& o, std::uint32_t parameter
 void ParameterJudge::check(const Observation& o) {
   ++statistics_.snapshots;
   const RankState& own = ranks_[o.rank];
-  // Where it skips, KeptStateJudge holds it to what it had.
-  if (own.skipped_at == o.event && own.last_step_event != o.event) return;
+  // What others stepped in this event reaches it in one of its own, if its script has them apart. Where it skips, KeptStateJudge holds it to what it had.
+  if (own.kept_at == o.event && own.last_step_event != o.event) return;
   if (std::none_of(ranks_.begin(), ranks_.end(), [&](const RankState& rank) { return rank.last_step_event == o.event; })) return;  // nobody stepped
   Mismatch mismatch;
   double worst = -1;

@@ -36,7 +36,7 @@ class ParameterJudge final : public TraceSink {
   struct RankState {
     std::vector<Owned> owned;
     std::uint32_t last_step_event = never;
-    std::uint32_t skipped_at = never;  // it says that it leaves everything as it was
+    std::uint32_t kept_at = never;  // it says that it leaves everything as it was
   };
 
   // Of one step, as the device has them. Moments: zero where there are none.

@@ -118,9 +118,11 @@ std::vector<StepMismatch> StepJudge::mismatches() {
   LossScaleModel scale(timeline_.contract.loss_scale);
   bool scale_known = true;
   for (const auto& [event, step] : steps_) {
-    const bool stepped = std::any_of(step.ranks.begin(), step.ranks.end(), [](const auto& r) { return r.second.reported(StepFact::skipped).has_value(); });
-    if (!stepped) continue;
+    const auto any = [&](auto&& is) { return std::any_of(step.ranks.begin(), step.ranks.end(), [&](const auto& r) { return is(r.second); }); };
+    const bool said = any([](const RankStep& r) { return r.reported(StepFact::skipped).has_value(); });
     const Skip skip = due(event, step, scale.scale());
+    // A step that hangs may have updated before it could say so.
+    if (!said && !(skip == Skip::must && any([](const RankStep& r) { return r.applied && !r.done; }))) continue;
     judge_skips(event, step, skip);
     judge_finiteness(event, step);
     const bool skipped = step.ranks.begin()->second.skips();
@@ -188,7 +190,7 @@ void StepJudge::judge_skips(std::uint32_t event, const Step& step, Skip due) {
       add(FindingClass::nonfinite_missed, event, rank,
           fmt::format("{} of the applied gradient are not finite; the configuration checks for overflow, and every rank must skip", elements_text(workload_, mine.not_finite)));
       out_.back().elements = mine.not_finite;
-    } else if (due == Skip::must && !mine.skips() && (mine.applied || !mine.done) && !mine.raised && (!poisoned || !skipping.empty())) {
+    } else if (due == Skip::must && !mine.skips() && (mine.applied || (!mine.done && !skipping.empty())) && !mine.raised && (!poisoned || !skipping.empty())) {
       add(FindingClass::wrong_skip, event, rank,
           fmt::format("goes on to update, though the window holds a gradient that is not finite, and every rank must skip{}{}", skipping.empty() ? "" : "; skipped by ",
                       skipping.empty() ? "" : numbered("rank", skipping)));

@@ -39,7 +39,7 @@ struct Observation {
 
 enum class CollectiveKind : std::uint8_t { all_reduce, reduce, reduce_scatter, all_gather, broadcast };
 // A framework may have several communicators of the same ranks. Collectives of one are a line, in which each rank issues them in order.
-inline constexpr std::uint32_t communicators_max = 2;
+inline constexpr std::uint32_t communicators_max = 8;
 constexpr std::size_t line_of(std::uint32_t group, std::uint32_t communicator) { return std::size_t{group} * communicators_max + communicator; }
 
 // premultiplied_sum: of what each rank has times a factor, as NCCL's PreMulSum. other: a product, a minimum, of bits; in real frameworks alone.

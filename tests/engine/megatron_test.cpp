@@ -84,6 +84,22 @@ TEST(megatron_groups, follow_from_those_that_are_stated) {
   EXPECT_FALSE(parallel_problem(s, 1));
 }
 
+// parallel_state makes one communicator for each group that it names. The data-parallel ranks' come first, so that what is alike elsewhere stays so.
+TEST(megatron_groups, of_the_same_ranks_meet_in_communicators_of_their_own) {
+  const Scenario s = of_ranks(2, {{"tp", {{0, 1}}}});
+  for (const std::uint32_t rank : {0u, 1u}) {
+    const ParallelGroups g = WorldGroups(s).of(1, rank);
+    ASSERT_EQ(g.tensor.id, g.model.id);
+    const std::set<std::uint32_t> different{g.tensor.communicator, g.model.communicator, g.expert_model.communicator, g.of_instance.communicator};
+    EXPECT_EQ(different.size(), 4u);
+    EXPECT_LT(*different.rbegin(), communicators_max);
+  }
+  const ParallelGroups data = WorldGroups(of_ranks(2, {})).of(1, 0);
+  EXPECT_EQ(data.data_context.communicator, 0u);
+  EXPECT_EQ(data.instance.communicator, 0u) << "of one instance they are the same group";
+  EXPECT_NE(data.of_instance.communicator, 0u);
+}
+
 TEST(megatron_groups, that_meet_and_have_no_name_are_asked_for) {
   const auto problem = parallel_problem(of_ranks(4, {{"tp", {{0, 1}, {2, 3}}}}), 1);
   ASSERT_TRUE(problem);

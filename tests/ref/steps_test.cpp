@@ -203,6 +203,64 @@ TEST(wrong_skip, is_no_step_of_a_rank_whose_shard_has_no_element_unless_it_says_
   EXPECT_TRUE(classes(skipped).contains("wrong-skip")) << sentences(skipped);
 }
 
+// Rank 0 raises, since its norm is not a number, and rank 1 has updated when it waits for it.
+Scenario raises_on_one_rank() {
+  Scenario s = base_scenario(2, {13}, Dtype::bfloat16);
+  deepspeed_config(s).gradient_accumulation_steps = 1;
+  deepspeed_config(s).grad_accum_dtype = Dtype::float32;
+  deepspeed_config(s).managed_gradient_accumulation = false;
+  deepspeed_config(s).zero.stage = 1;
+  deepspeed_config(s).gradient_clipping = 0;
+  s.engine.as_of.base = "0.18.9";
+  s.script = {overflow(0, 0), backward(), step()};
+  return s;
+}
+
+// As a real rank, whose step says what it did when it is over.
+class SaysNothing final : public Producer {
+ public:
+  SaysNothing(const Scenario& scenario, const Timeline& timeline) : inner_(scenario, timeline) {}
+  std::string_view name() const override { return "says nothing"; }
+  RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override {
+    Sink silent(sink);
+    return inner_.run(source, options, silent);
+  }
+
+ private:
+  class Sink final : public TraceSink {
+   public:
+    explicit Sink(TraceSink& to) : to_(to) {}
+    void observe(const Observation& o) override { to_.observe(o); }
+    void event_done(std::uint32_t rank, std::uint32_t event) override { to_.event_done(rank, event); }
+    void engine_error(const EngineErrorRecord& r) override { to_.engine_error(r); }
+    void deadlock(const DeadlockRecord& r) override { to_.deadlock(r); }
+
+   private:
+    TraceSink& to_;
+  };
+
+  HostExecutor inner_;
+};
+
+TEST(wrong_skip, is_an_update_of_a_step_that_hangs_before_it_says_what_it_did) {
+  const Scenario s = raises_on_one_rank();
+  const auto timeline = make_timeline(s);
+  SaysNothing producer(s, *timeline);
+  const ref::Verdict verdict = ref::judge(s, *timeline, producer, {});
+  EXPECT_EQ(classes(verdict), (Set{"deadlock", "engine-error", "wrong-skip"})) << sentences(verdict);
+  EXPECT_EQ(classes(judge(s)), classes(verdict)) << sentences(judge(s));
+}
+
+TEST(wrong_skip, is_not_said_of_a_rank_that_waits_before_its_update) {
+  Scenario s = base_scenario(2, {13}, Dtype::bfloat16);
+  deepspeed_config(s).zero.stage = 2;
+  deepspeed_config(s).gradient_clipping = 0.5;
+  s.engine.as_of.base = "0.18.9";
+  s.script = {overflow(0, 0), backward(), step()};
+  s.script.back().ranks = {0};
+  EXPECT_EQ(classes(judge(s)), Set{"deadlock"}) << sentences(judge(s));
+}
+
 TEST(wrong_skip, is_a_rank_alone_where_skipping_and_going_on_are_both_right) {
   Scenario s = base_scenario(2, {30, 21, 13}, Dtype::bfloat16);
   deepspeed_config(s).zero.stage = 3;

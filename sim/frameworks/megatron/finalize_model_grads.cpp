@@ -41,7 +41,7 @@ void ModelGradients::all_reduce_coalesced(const std::vector<Slice>& grads, Reduc
   w.allocate(flat.buffer);
   std::uint64_t at = 0;
   for (const Slice& grad : grads) w.copy(flat.part(at, grad.numel), grad), at += grad.numel;
-  w.collective({.kind = CollectiveKind::all_reduce, .op = op, .purpose = Purpose::gradient, .group = setup_->groups.tensor.id, .input = flat, .output = flat});
+  meet_in(setup_->groups.tensor, {.kind = CollectiveKind::all_reduce, .op = op, .purpose = Purpose::gradient, .input = flat, .output = flat}, w);
   at = 0;
   for (const Slice& grad : grads) w.copy(grad, flat.part(at, grad.numel)), at += grad.numel;
   w.release(flat.buffer);
@@ -53,7 +53,7 @@ void ModelGradients::all_reduce_embedding(DistributedDataParallel& ddp, ProgramW
   for (std::uint32_t p = 0; p < setup_->parameter_count(); ++p) {
     const Slice grad = ddp.main_grad(p);
     if (setup_->attributes(p).shared_embedding && grad.buffer != no_index)
-      w.collective({.kind = CollectiveKind::all_reduce, .purpose = Purpose::gradient, .group = groups.embedding.id, .input = grad, .output = grad});
+      meet_in(groups.embedding, {.kind = CollectiveKind::all_reduce, .purpose = Purpose::gradient, .input = grad, .output = grad}, w);
   }
 }
 
@@ -61,16 +61,9 @@ void ModelGradients::all_reduce_embedding(DistributedDataParallel& ddp, ProgramW
 void ModelGradients::divide_by_tokens(DistributedDataParallel& ddp, const std::vector<std::uint64_t>& tokens, ProgramWriter& w) {
   const ParallelGroups& groups = setup_->groups;
   w.fill(num_tokens_, static_cast<double>(tokens[setup_->context.rank]));
-  if (groups.pipeline.id != ParallelGroups::no_group)
-    w.collective({.kind = CollectiveKind::broadcast,
-                  .purpose = Purpose::control,
-                  .group = groups.pipeline.id,
-                  .root = groups.pipeline.size() - 1,
-                  .input = num_tokens_,
-                  .output = num_tokens_});
-  const ProcessGroup& counted = setup_->behaviour.tokens_over_context ? groups.data_context : groups.data;
-  if (counted.id != ParallelGroups::no_group)
-    w.collective({.kind = CollectiveKind::all_reduce, .purpose = Purpose::control, .group = counted.id, .input = num_tokens_, .output = num_tokens_});
+  meet_in(groups.pipeline, {.kind = CollectiveKind::broadcast, .purpose = Purpose::control, .root = groups.pipeline.size() - 1, .input = num_tokens_, .output = num_tokens_}, w);
+  const ParallelGroup& counted = setup_->behaviour.tokens_over_context ? groups.data_context : groups.data;
+  meet_in(counted, {.kind = CollectiveKind::all_reduce, .purpose = Purpose::control, .input = num_tokens_, .output = num_tokens_}, w);
   // Each rank of the group has what the last stage of its own pipeline counted.
   std::uint64_t all = 0;
   for (const std::uint32_t last : last_stages(*setup_->context.scenario, counted.ranks)) all += tokens[last];

@@ -13,7 +13,7 @@ ChildOptimizer::ChildOptimizer(SharedSetup setup, bool of_experts)
 
 // What norms are summed over, and whether there was an overflow: with the distributed optimizer everybody of the instance, else the ranks that
 // together hold a model.
-const ProcessGroup& ChildOptimizer::stats_group() const {
+const ParallelGroup& ChildOptimizer::stats_group() const {
   if (distributed()) return setup_->groups.of_instance;
   return of_experts_ ? setup_->groups.expert_model : setup_->groups.model;
 }
@@ -90,9 +90,7 @@ void ChildOptimizer::unscale(ProgramWriter& w) {
     w.check_finite(found_inf_, piece.grad());
     w.multiply(piece.grad(), scaler_.unscale_factor());
   }
-  const std::uint32_t group = stats_group().id;
-  if (group != ParallelGroups::no_group)
-    w.collective({.kind = CollectiveKind::all_reduce, .op = ReduceOp::max, .purpose = Purpose::overflow, .group = group, .input = found_inf_, .output = found_inf_});
+  meet_in(stats_group(), {.kind = CollectiveKind::all_reduce, .op = ReduceOp::max, .purpose = Purpose::overflow, .input = found_inf_, .output = found_inf_}, w);
 }
 
 // The norm of each gradient, rounded, and of these the norm, rounded, whose square is summed over ranks. Copies, and what every tensor-parallel rank
@@ -110,9 +108,7 @@ void ChildOptimizer::norm_squared(const std::vector<const ChildOptimizer*>& of, 
   w.fill(first.scratch_.squared, 0.0);
   w.squared_norm(first.scratch_.squared, first.total_norm_);
   w.copy(first.total_norm_, first.scratch_.squared);
-  const std::uint32_t group = first.stats_group().id;
-  if (group != ParallelGroups::no_group)
-    w.collective({.kind = CollectiveKind::all_reduce, .op = ReduceOp::sum, .purpose = Purpose::norm, .group = group, .input = first.total_norm_, .output = first.total_norm_});
+  meet_in(first.stats_group(), {.kind = CollectiveKind::all_reduce, .op = ReduceOp::sum, .purpose = Purpose::norm, .input = first.total_norm_, .output = first.total_norm_}, w);
 }
 
 bool ChildOptimizer::is_counted(const OptimizerPiece& piece) const {
@@ -124,16 +120,13 @@ bool ChildOptimizer::is_counted(const OptimizerPiece& piece) const {
 
 void ChildOptimizer::agree_on_norm_groups(ProgramWriter& w) {
   w.fill(has_norm_group_, 0);
-  const std::uint32_t group = stats_group().id;
-  if (group != ParallelGroups::no_group)
-    w.collective({.kind = CollectiveKind::all_reduce, .op = ReduceOp::max, .purpose = Purpose::control, .group = group, .input = has_norm_group_, .output = has_norm_group_});
+  meet_in(stats_group(), {.kind = CollectiveKind::all_reduce, .op = ReduceOp::max, .purpose = Purpose::control, .input = has_norm_group_, .output = has_norm_group_}, w);
 }
 
 // A statistic, which no gradient follows from: the sum is emitted, and not what each rank counted.
 void ChildOptimizer::count_zeros(ProgramWriter& w) {
   w.fill(num_zeros_, 0.0);
-  const std::uint32_t group = stats_group().id;
-  if (group != ParallelGroups::no_group) w.collective({.kind = CollectiveKind::all_reduce, .purpose = Purpose::control, .group = group, .input = num_zeros_, .output = num_zeros_});
+  meet_in(stats_group(), {.kind = CollectiveKind::all_reduce, .purpose = Purpose::control, .input = num_zeros_, .output = num_zeros_}, w);
 }
 
 void ChildOptimizer::load(const ChildOptimizer& saved) {

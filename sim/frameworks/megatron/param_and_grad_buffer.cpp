@@ -84,8 +84,8 @@ void BucketGroup::start_grad_sync(ProgramWriter& w) {
 // Reduced in place: with the distributed optimizer the rank's part alone, and then across the instances.
 void BucketGroup::reduce(Slice data, ProgramWriter& w) {
   const ReduceOp op = setup_->config->ddp.average_in_collective ? ReduceOp::avg : ReduceOp::sum;
-  const auto call = [&](CollectiveKind kind, const ProcessGroup& group, Slice input, Slice output) {
-    if (group.id != ParallelGroups::no_group) w.collective({.kind = kind, .op = op, .purpose = Purpose::gradient, .group = group.id, .input = input, .output = output});
+  const auto call = [&](CollectiveKind kind, const ParallelGroup& group, Slice input, Slice output) {
+    meet_in(group, {.kind = kind, .op = op, .purpose = Purpose::gradient, .input = input, .output = output}, w);
   };
   if (!distributed()) return call(CollectiveKind::all_reduce, group_, data, data);
   const Slice own = shard_of_rank(data);
@@ -133,8 +133,7 @@ void BucketGroup::start_param_sync(bool force, ProgramWriter& w) {
   {
     const OnStream on_communication(w, Stream::communication);
     w.wait(ready);
-    if (group_.id != ParallelGroups::no_group)
-      w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::parameter, .group = group_.id, .input = shard_of_rank(params_), .output = params_});
+    meet_in(group_, {.kind = CollectiveKind::all_gather, .purpose = Purpose::parameter, .input = shard_of_rank(params_), .output = params_}, w);
     done = w.record();
   }
   if (setup_->config->ddp.overlap_param_gather && !force) gather_done_ = done;

@@ -27,6 +27,7 @@ ZeroStage3::ZeroStage3(const DeepSpeedContext& context)
       norm_recorded_(parameter_count()),
       stored_in_window_(parameter_count()) {
   for (const RankGroup& group : optimizer_groups_) optimizers_.emplace_back(group.optimizer, offload_);
+  without_elements_ = std::any_of(learned().begin(), learned().end(), [this](std::uint32_t p) { return numel(p) == 0; });
   if (peers().size() == 1 || tensor_ranks().size() > 1 || !timeline().passed_apart) return;
   std::vector<std::uint32_t> owners;
   std::vector<std::uint64_t> sizes;
@@ -101,9 +102,6 @@ Slice ZeroStage3::in_group(const SubGroup& group, Slice flat, std::uint32_t p) c
 
 // live-7: since DeepSpeed#7780 the counter moves here, so that a second backward without a forward in between stores instead of adding.
 void ZeroStage3::clear_backward_seen_flag(ProgramWriter& w) {
-  // A forward that gathers has nothing to join for a parameter without elements.
-  if (!fetches_ && peers().size() > 1 && std::any_of(learned().begin(), learned().end(), [this](std::uint32_t p) { return numel(p) == 0; }))
-    throw FrameworkError{"ValueError", "torch.cat(): expected a non-empty list of Tensors"};
   fetch_weights(w);
   const bool moves_in_block = coalescing() && behaviour().coalesce_micro_step_id == CoalesceCounter::moves;
   if ((epilogue_ran_ && behaviour().stage3_id_increment == Stage3IdIncrement::forward) || moves_in_block) ++micro_step_id_;

@@ -30,7 +30,7 @@ class ZeroStage3 final : public ScaledOptimizer {
   void begin_backward(ProgramWriter& w, std::uint32_t backward) override;  // parameter_offload.py: pre_sub_module_backward_function, at 0.19.8
   void before_module(ProgramWriter& w, std::uint32_t use) override;        // parameter_offload.py: pre_sub_module_backward_function, at 0.19.8
   void after_module(std::uint32_t use) override;                           // parameter_offload.py: post_sub_module_backward_function, at 0.19.8
-  bool follows_modules() const override { return fetches_.has_value(); }
+  bool follows_modules() const override { return fetches_.has_value() || without_elements_; }
   void gradient_ready(ProgramWriter& w, std::uint32_t parameter) override;  // stage3.py: reduce_ready_partitions_and_remove_grads, at 0.19.7
   void reduce_gradients(ProgramWriter& w) override;                         // stage3.py: overlapping_partition_gradients_reduce_epilogue, at 0.19.7
   void flush_coalesced(ProgramWriter& w) override;                          // engine.py: _flush_coalesced_reduction_zero3, at 0.19.7
@@ -94,6 +94,7 @@ class ZeroStage3 final : public ScaledOptimizer {
   void observe_momentum(ProgramWriter& w);                                                             // ours: snapshots
 
   void compare_recordings(ProgramWriter& w);                                    // zero/utils.py: assert_ints_same_as_other_ranks, at 0.19.8
+  void begin_gathers(std::span<const std::uint32_t> parameters) const;          // partitioned_param_coordinator.py: _fetch_sub_module_impl, at 0.19.8
   void gather(ProgramWriter& w, const std::vector<std::uint32_t>& parameters);  // partitioned_param_coordinator.py: __all_gather_params, at 0.19.8
   bool runs_as_first_rank(std::uint32_t backward) const { return timeline().ready_order(scenario(), backward, rank()) == timeline().ready_order(scenario(), backward, 0); }
 
@@ -127,6 +128,7 @@ class ZeroStage3 final : public ScaledOptimizer {
   std::uint32_t reduces_in() const { return fetches_ && behaviour().stage3_reduction_group == Stage3ReductionGroup::of_weights ? gathers_in() : 0; }
 
   std::optional<WeightFetches> fetches_;
+  bool without_elements_ = false;  // some parameter that has a gradient
   Slice recorded_length_;
 
   std::uint32_t micro_step_id_ = 0;

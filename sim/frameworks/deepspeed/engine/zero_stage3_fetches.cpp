@@ -4,7 +4,7 @@
 namespace gradledger {
 
 void ZeroStage3::run_modules(ProgramWriter& w, std::optional<std::uint32_t> backward, std::span<const std::uint32_t> ready, bool again) {
-  if (!fetches_) return;
+  if (!fetches_) return begin_gathers(ready);
   if (!again) {
     compare_recordings(w);
     fetches_->begin_forward();
@@ -12,6 +12,12 @@ void ZeroStage3::run_modules(ProgramWriter& w, std::optional<std::uint32_t> back
   }
   if (backward && !runs_as_first_rank(*backward)) fetches_->differs();
   for (std::size_t i = ready.size(); i-- > 0;) gather(w, fetches_->forward(ready[i]));
+}
+
+// Of the modules that run, where the gathers themselves are alike on all ranks and left out.
+void ZeroStage3::begin_gathers(std::span<const std::uint32_t> parameters) const {
+  for (const std::uint32_t p : parameters)
+    if (numel(p) == 0) throw FrameworkError{"AssertionError", "the gather of " + parameter_name(p) + ", which has no elements, was never begun"};
 }
 
 // Where it is recorded, each rank checks that it ran the modules that the first rank did.
@@ -37,7 +43,7 @@ void ZeroStage3::after_module(std::uint32_t use) {
 
 void ZeroStage3::gather(ProgramWriter& w, const std::vector<std::uint32_t>& parameters) {
   for (const std::uint32_t p : parameters) {
-    if (numel(p) == 0) throw FrameworkError{"AssertionError", "the gather of " + parameter_name(p) + ", which has no elements, was never begun"};
+    begin_gathers({&p, 1});
     Tensor fetched;
     if (offload_parameters_) {
       fetched = tensors_.allocate(w, "ds_tensor on device", model_dtype_, weights_[p].numel);

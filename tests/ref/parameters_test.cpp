@@ -1,0 +1,55 @@
+// What weights are due after an event, for ranks that step in it and ranks that do not.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <span>
+
+#include "ref/parameters.h"
+#include "ref/probes.h"
+#include "tests/support/scenarios.h"
+
+namespace gradledger::testing {
+namespace {
+
+// Rank 1 steps the second half of a parameter of four elements in event 1; rank 0 shows the whole of it, as it began.
+struct SteppedElsewhere {
+  SteppedElsewhere() : scenario(base_scenario(2, {4}, Dtype::float32)) {
+    scenario.script = {backward(), step()};
+    timeline = make_timeline(scenario).value();
+    source = ref::value_source(scenario, *timeline, GradientKind::normal, 0);
+  }
+
+  std::size_t mismatches(const std::vector<StepRecord>& said_by_rank_0) const {
+    ref::ParameterJudge judge(scenario, timeline->contract, *source);
+    const std::array<float, 2> gradient{1, 2};
+    show(judge, 1, Role::applied_gradient, 2, gradient);
+    for (const StepRecord& fact : said_by_rank_0) judge.step_fact(fact);
+    std::array<double, 4> began;
+    source->initial_parameter(0, 0, began);
+    std::array<float, 4> stored;
+    for (std::size_t i = 0; i < began.size(); ++i) stored[i] = static_cast<float>(began[i]);
+    show(judge, 0, Role::parameter, 0, stored);
+    return judge.mismatches().size();
+  }
+
+  void show(ref::ParameterJudge& judge, std::uint32_t rank, Role role, std::uint64_t offset, std::span<const float> values) const {
+    const ObservedPiece piece{0, offset, values.size(), Dtype::float32, std::as_bytes(values).data()};
+    judge.observe({.rank = rank, .event = 1, .at_end = role == Role::parameter, .buffer = "w", .role = role, .pieces = {&piece, 1}});
+  }
+
+  Scenario scenario;
+  std::optional<Timeline> timeline;
+  std::unique_ptr<GradientSource> source;
+};
+
+TEST(weights_after_an_event, are_those_that_another_rank_stepped_in_it) { EXPECT_EQ(SteppedElsewhere().mismatches({}), 1u); }
+
+TEST(weights_after_an_event, are_not_held_to_what_others_stepped_where_the_rank_says_that_it_did_not) {
+  EXPECT_EQ(SteppedElsewhere().mismatches({{0, 1, StepFact::updated, 0}}), 0u);
+  EXPECT_EQ(SteppedElsewhere().mismatches({{0, 1, StepFact::skipped, 1}}), 0u);
+  EXPECT_EQ(SteppedElsewhere().mismatches({{0, 1, StepFact::updated, 1}}), 1u) << "it did";
+  EXPECT_EQ(SteppedElsewhere().mismatches({{0, 1, StepFact::skipped, 0}}), 1u) << "it did not skip";
+}
+
+}  // namespace
+}  // namespace gradledger::testing

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ref/dtype_facts.h"
+#include "ref/error_chain.h"
 #include "sim/base/overloaded.h"
 #include "sim/scenario/factor.h"
 
@@ -60,6 +61,10 @@ Model::Model(const Workload& workload, const Timeline& timeline, const GradientS
   factor_error_ = exact_factor ? 0 : facts_of(Dtype::float32).unit_roundoff();
   const bool exact_average = power_of_two(workload.world_size) && power_of_two(contract.predivide_scalar);
   average_roundings_ = exact_average ? 0 : 3;  // two factors, one of them rounded itself
+  if (const auto& tokens = contract.token_division) {
+    if (tokens->of_window) average_roundings_ += 2;                           // a factor that is rounded itself
+    else factor_error_ = gamma(3, facts_of(Dtype::float32).unit_roundoff());  // the loop's weight, the tokens and the steps
+  }
   for (std::uint32_t p = 0; p < workload.parameters.size(); ++p) {
     divisor_.push_back(value_of(contract.average_divisor * contract.share_divisor(p)));
     const GradientShare* share = contract.share(p);

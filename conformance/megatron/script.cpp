@@ -265,7 +265,6 @@ std::vector<std::vector<std::uint32_t>> strided(std::uint32_t world, std::uint32
 
 // The dimensions, and every group that ranks meet in because of them: those of one rank too, in which Megatron calls collectives.
 void state_groups(const Run& run, std::uint32_t instances, Scenario& scenario) {
-  using ::gradledger::megatron::ParallelGroup;
   using ::gradledger::megatron::ParallelGroups;
   const std::uint32_t tensor = size_of(run, "tp"), context = size_of(run, "cp"), stages = size_of(run, "pp");
   if (run.world % (std::uint64_t{tensor} * context * stages * size_of(run, "ep")) != 0) throw Inexpressible{"dimensions that do not divide the world"};
@@ -275,7 +274,7 @@ void state_groups(const Run& run, std::uint32_t instances, Scenario& scenario) {
   scenario.groups["ep"] = strided(run.world, tensor * context, size_of(run, "ep"));
   scenario.groups["pp"] = strided(run.world, run.world / stages, stages);
   if (const auto problem = ::gradledger::megatron::instances_problem(scenario, instances)) throw Inexpressible{problem->text()};
-  const std::pair<const char*, ParallelGroup ParallelGroups::*> met[] = {
+  const std::pair<const char*, ProcessGroup ParallelGroups::*> met[] = {
       {"dp_cp", &ParallelGroups::data_context},     {"expert_dp", &ParallelGroups::expert_data}, {"mp", &ParallelGroups::model},
       {"expert_mp", &ParallelGroups::expert_model}, {"instance", &ParallelGroups::instance},     {"between", &ParallelGroups::between_instances},
       {"of_instance", &ParallelGroups::of_instance}};

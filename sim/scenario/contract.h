@@ -121,6 +121,16 @@ struct GradientShare {
   bool operator==(const GradientShare&) const = default;
 };
 
+// Tokens that the framework itself divides by, beside its divisor: a loss by those of its micro-batch, at least one, or the sum over ranks, in place of its
+// average, by those that the documented window has.
+struct TokenDivision {
+  bool of_window = false;
+  std::vector<std::uint32_t> set;  // of_window: by rank, a number for each set of ranks that divide by the same
+  std::vector<bool> counts;        // likewise: whether its tokens are among those of its set
+
+  bool operator==(const TokenDivision&) const = default;
+};
+
 struct Contract {
   StatedContract stated;
   Groups groups;             // by name: the scenario's, and the framework's own
@@ -129,6 +139,7 @@ struct Contract {
   // ---- weights, by the documentation: a contribution is divided by `divisor`, and the sum over ranks by `average_divisor`
   Rational divisor{1};
   Rational average_divisor{1};
+  std::optional<TokenDivision> token_division;
   std::vector<std::vector<std::uint32_t>> holders;  // by parameter: the ranks that have it, sorted; empty: all
   std::vector<std::uint32_t> average_group;         // by rank: a number for each set of ranks that average with each other; empty: one
   std::vector<GradientShare> shares;

@@ -49,9 +49,11 @@ ProcessGroup data_parallel_group(const Scenario& scenario, std::uint32_t rank) {
 
 ProcessGroup expert_data_parallel_group(const Scenario& scenario, std::uint32_t rank) {
   const std::uint32_t experts = scenario.engine.expert_parallel_size, stage = stage_of(scenario, rank), size = stage_size(scenario);
-  if (experts == 1) return data_parallel_group(scenario, rank);
   const std::uint32_t which = rank % size % experts;
-  return members(first_id(scenario, Kind::expert_data_parallel) + stage * experts + which, stage * size + which, experts, size / experts);
+  ProcessGroup out = experts == 1 ? data_parallel_group(scenario, rank)
+                                  : members(first_id(scenario, Kind::expert_data_parallel) + stage * experts + which, stage * size + which, experts, size / experts);
+  out.communicator = communicator_of_experts;
+  return out;
 }
 
 ProcessGroup expert_parallel_group(const Scenario& scenario, std::uint32_t rank) {

@@ -18,6 +18,7 @@ namespace gradledger {
 struct ProcessGroup {
   std::uint32_t id = 0;
   RankList ranks;
+  std::uint32_t communicator = 0;  // of these ranks, below communicators_max: a framework may make several
 
   std::uint32_t size() const { return ranks.size(); }
   std::uint32_t index_of(std::uint32_t rank) const;  // precondition: a member
@@ -29,6 +30,8 @@ bool holds(const Scenario& scenario, std::uint32_t rank, std::uint32_t parameter
 std::uint32_t stage_of(const Scenario& scenario, std::uint32_t rank);
 
 ProcessGroup data_parallel_group(const Scenario& scenario, std::uint32_t rank);
+// In a communicator of its own, be it of all data-parallel ranks. The first two are theirs: stage 3 gathers weights in the second.
+inline constexpr std::uint32_t communicator_of_experts = 2;
 ProcessGroup expert_data_parallel_group(const Scenario& scenario, std::uint32_t rank);
 
 ProcessGroup expert_parallel_group(const Scenario& scenario, std::uint32_t rank);  // one rank for each share of the experts

@@ -1,7 +1,9 @@
 #include "sim/scenario/weights.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "sim/base/contract.h"
 
@@ -73,6 +75,7 @@ class Scale {
           return InputError{"/tokens", "end before micro-batch " + std::to_string(b.micro_batch[r]) + " of rank " + std::to_string(r) + " in window " + std::to_string(b.step) +
                                            "; expected an entry for each micro-batch that the script runs"};
         counts_[b.step].tokens[r] += *tokens;
+        if (const auto& by = contract_.token_division; by && by->of_window && by->counts[r]) documented_tokens_[{b.documented, by->set[r]}] += *tokens;
       }
     }
     return std::nullopt;
@@ -122,7 +125,8 @@ class Scale {
         b.loss_factor.resize(workload_.world_size, 1);
         b.loss_factor[r] = value_of(loop);
       }
-      const auto own = divided ? checked_product(loop, Rational(1) / contract_.divisor) : loop;
+      auto own = divided ? checked_product(loop, Rational(1) / contract_.divisor) : loop;
+      if (own && contract_.token_division) own = divided_by_tokens(*contract_.token_division, b, r, *own);
       const auto averaged = own ? checked_product(*own, Rational(1) / contract_.average_divisor) : std::nullopt;
       if (!averaged) return InputError{where(event, "/backward/weight"), "makes a weight of more than 62 bits; expected smaller numbers"};
       b.weight[r] = *own;
@@ -135,6 +139,15 @@ class Scale {
       b.due[r] = *due;
     }
     return std::nullopt;
+  }
+
+  // In the own sum already: what it is before the end of the window nobody documents.
+  std::optional<Rational> divided_by_tokens(const TokenDivision& by, const Backward& b, std::uint32_t rank, const Rational& own) const {
+    if (!by.of_window) return checked_product(own, Rational(1, static_cast<std::int64_t>(std::max<std::uint64_t>(tokens_of(b, rank), 1))));
+    const auto sum = checked_product(own, contract_.average_divisor);
+    const auto tokens = documented_tokens_.find({b.documented, by.set[rank]});
+    if (!sum || tokens == documented_tokens_.end() || tokens->second == 0) return sum;
+    return checked_product(*sum, Rational(1, static_cast<std::int64_t>(tokens->second)));
   }
 
   Problem check_formula(const Formula& formula, const std::string& at) const {
@@ -200,8 +213,9 @@ class Scale {
   Timeline& timeline_;
   const Contract& contract_;
   const StatedContract& stated_;
-  std::vector<WindowCounts> counts_;  // by window
-  std::uint32_t in_item_ = 0;         // which micro-batch of its item the backward is
+  std::vector<WindowCounts> counts_;                                                    // by window
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> documented_tokens_;  // by documented window, and set of TokenDivision
+  std::uint32_t in_item_ = 0;                                                           // which micro-batch of its item the backward is
 };
 
 }  // namespace

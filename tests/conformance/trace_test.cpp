@@ -172,8 +172,8 @@ TEST(a_trace_file, says_which_communicator_a_call_is_of_where_it_is_not_the_firs
   std::vector<std::string> lines = trace.lines;
   const auto call = std::find_if(lines.begin(), lines.end(), [&](const std::string& line) { return line.find(of_second) != std::string::npos; });
   ASSERT_NE(call, lines.end());
-  call->replace(call->find(of_second), of_second.size(), R"("communicator":2)");
-  expect_refused(trace.with(lines), "/communicator: is 2; expected a whole number from 0 to 1");
+  call->replace(call->find(of_second), of_second.size(), R"("communicator":8)");
+  expect_refused(trace.with(lines), "/communicator: is 8; expected a whole number from 0 to 7");
 }
 
 TEST(a_trace_of_other_passes, than_the_oracle_asks_for_is_refused_and_says_so) {

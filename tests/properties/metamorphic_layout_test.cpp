@@ -118,7 +118,7 @@ Scenario split(Scenario s, std::uint32_t parameter, std::uint32_t at) {
 }
 
 // A forward of stage 3 raises where it would gather an empty one.
-bool gathers(const Case& c) { return deepspeed_config(c.scenario).zero.stage == 3 && c.scenario.world_size > 1; }
+bool gathers(const Case& c) { return deepspeed_config(c.scenario).zero.stage == 3; }
 
 bool has_parts(const Case& c) {
   const auto& all = c.scenario.parameters;

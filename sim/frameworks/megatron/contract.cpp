@@ -57,6 +57,24 @@ void share_embeddings(const Scenario& s, const MegatronConfig& config, Contract&
   }
 }
 
+// A loss that comes with its tokens is divided by them in its micro-batch, or with calculate_per_token_loss by finalize_model_grads(), which counts those of the
+// last stages of all data-parallel ranks.
+std::optional<TokenDivision> token_division(const Scenario& s, const MegatronConfig& config, const std::vector<std::uint32_t>& data_parallel) {
+  const bool of_window = config.model.calculate_per_token_loss;
+  const bool counted = config.schedule ? config.schedule->loss == LossReturns::sum_and_tokens : of_window;
+  if (!counted || !s.tokens.stated()) return std::nullopt;
+  TokenDivision out{of_window, {}, {}};
+  if (!of_window) return out;
+  std::vector<std::uint32_t> all(s.world_size);
+  std::iota(all.begin(), all.end(), 0u);
+  const std::vector<std::uint32_t> last = last_stages(s, all);
+  for (std::uint32_t r = 0; r < s.world_size; ++r) {
+    out.set.push_back(data_parallel[last[r]]);
+    out.counts.push_back(last[r] == r);
+  }
+  return out;
+}
+
 }  // namespace
 
 Contract megatron_contract(const Scenario& s, const MegatronConfig& config, const Behaviour& behaviour) {
@@ -72,6 +90,11 @@ Contract megatron_contract(const Scenario& s, const MegatronConfig& config, cons
   if (config.schedule) out.steps_scalar = config.schedule->num_microbatches;
   if (s.contract.normaliser == Normaliser::number && !out.own_weights) out.divisor = s.contract.divide_by;
   const std::vector<std::uint32_t> data_parallel = first_data_parallel(s);
+  if (s.contract.normaliser != Normaliser::number || out.own_weights) out.token_division = token_division(s, config, data_parallel);
+  if (out.token_division && out.token_division->of_window) {
+    out.divisor = Rational(1);
+    out.steps_scalar = 1;
+  }
   const auto together = static_cast<std::int64_t>(std::count(data_parallel.begin(), data_parallel.end(), data_parallel.front()));
   out.average_divisor = s.contract.average_over == "none" && !out.own_weights ? Rational(1) : Rational(together);
   if (out.own_weights) out.average_group = average_groups(s, out.groups, data_parallel);

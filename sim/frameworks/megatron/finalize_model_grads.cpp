@@ -62,7 +62,7 @@ void ModelGradients::divide_by_tokens(DistributedDataParallel& ddp, const std::v
   const ParallelGroups& groups = setup_->groups;
   w.fill(num_tokens_, static_cast<double>(tokens[setup_->context.rank]));
   meet_in(groups.pipeline, {.kind = CollectiveKind::broadcast, .purpose = Purpose::control, .root = groups.pipeline.size() - 1, .input = num_tokens_, .output = num_tokens_}, w);
-  const ParallelGroup& counted = setup_->behaviour.tokens_over_context ? groups.data_context : groups.data;
+  const ProcessGroup& counted = setup_->behaviour.tokens_over_context ? groups.data_context : groups.data;
   meet_in(counted, {.kind = CollectiveKind::all_reduce, .purpose = Purpose::control, .input = num_tokens_, .output = num_tokens_}, w);
   // Each rank of the group has what the last stage of its own pipeline counted.
   std::uint64_t all = 0;

@@ -13,7 +13,7 @@ ChildOptimizer::ChildOptimizer(SharedSetup setup, bool of_experts)
 
 // What norms are summed over, and whether there was an overflow: with the distributed optimizer everybody of the instance, else the ranks that
 // together hold a model.
-const ParallelGroup& ChildOptimizer::stats_group() const {
+const ProcessGroup& ChildOptimizer::stats_group() const {
   if (distributed()) return setup_->groups.of_instance;
   return of_experts_ ? setup_->groups.expert_model : setup_->groups.model;
 }

@@ -54,7 +54,7 @@ class ChildOptimizer {
   bool of_experts() const { return of_experts_; }
   GradScaler& scaler() { return scaler_; }
   const GradScaler& scaler() const { return scaler_; }
-  const ParallelGroup& stats_group() const;
+  const ProcessGroup& stats_group() const;
   Slice found_inf() const { return found_inf_; }
   Slice total_norm() const { return total_norm_; }
   const std::vector<OptimizerPiece>& pieces() const { return pieces_; }

@@ -47,10 +47,10 @@ class Axes {
   // For each rank, its place among the data-parallel ranks, and how many these are: those with its place in "tp" and in "pp".
   const std::pair<Ranks, Ranks>& data_parallel() const { return data_parallel_; }
   // Their number in the scenario's groups; no_group for a rank by itself that has none.
-  ParallelGroup numbered(Ranks ranks) const {
-    if (laid_ && ranks.size() == 1) return {{ParallelGroups::no_group, std::move(ranks)}};
+  ProcessGroup numbered(Ranks ranks) const {
+    if (laid_ && ranks.size() == 1) return {ParallelGroups::no_group, std::move(ranks)};
     const auto known = std::find(numbered_.begin(), numbered_.end(), ranks);
-    return {{known == numbered_.end() ? ParallelGroups::no_group : static_cast<std::uint32_t>(known - numbered_.begin()), std::move(ranks)}};
+    return {known == numbered_.end() ? ParallelGroups::no_group : static_cast<std::uint32_t>(known - numbered_.begin()), std::move(ranks)};
   }
   std::uint32_t world() const { return world_; }
 
@@ -119,13 +119,13 @@ std::pair<Ranks, Ranks> cut(const Ranks& group, std::uint32_t instances, std::ui
 
 // Groups of the same ranks are numbered in one order on all of them. A lone instance of the distributed optimizer has the data-parallel ranks' own.
 void number_communicators(ParallelGroups& g, std::uint32_t instances) {
-  std::vector<const ParallelGroup*> before;
-  const auto number = [&](ParallelGroup& group) {
-    group.communicator = static_cast<std::uint32_t>(std::count_if(before.begin(), before.end(), [&](const ParallelGroup* other) { return other->id == group.id; }));
+  std::vector<const ProcessGroup*> before;
+  const auto number = [&](ProcessGroup& group) {
+    group.communicator = static_cast<std::uint32_t>(std::count_if(before.begin(), before.end(), [&](const ProcessGroup* other) { return other->id == group.id; }));
     before.push_back(&group);
   };
-  for (ParallelGroup* group : {&g.data_context, &g.data, &g.expert_data, &g.tensor, &g.pipeline, &g.model, &g.expert_model, &g.of_instance}) number(*group);
-  for (ParallelGroup* group : {&g.embedding, &g.between_instances}) number(*group);
+  for (ProcessGroup* group : {&g.data_context, &g.data, &g.expert_data, &g.tensor, &g.pipeline, &g.model, &g.expert_model, &g.of_instance}) number(*group);
+  for (ProcessGroup* group : {&g.embedding, &g.between_instances}) number(*group);
   if (instances > 1) number(g.instance);
   else g.instance.communicator = g.data_context.communicator;
 }
@@ -163,7 +163,7 @@ ParallelGroups groups_of(const Axes& axes, std::uint32_t instances, std::uint32_
 
 }  // namespace
 
-void meet_in(const ParallelGroup& group, CollectiveCall call, ProgramWriter& w) {
+void meet_in(const ProcessGroup& group, CollectiveCall call, ProgramWriter& w) {
   if (group.id == ParallelGroups::no_group) return;
   call.group = group.id;
   call.communicator = group.communicator;

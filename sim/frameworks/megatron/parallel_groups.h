@@ -14,22 +14,17 @@
 
 namespace gradledger::megatron {
 
-// parallel_state makes a communicator for each group, so ranks that share two of them meet in either by itself: a reduction over the tensor-parallel ranks
-// of one is no match for a norm over the same ranks, as those of a model, of the other.
-struct ParallelGroup : ProcessGroup {
-  std::uint32_t communicator = 0;
-};
-
-// Of one rank. A group of one rank that the scenario does not state has the id no_group: nothing is sent in it.
+// Of one rank. A group of one rank that the scenario does not state has the id no_group: nothing is sent in it. parallel_state makes a communicator for each,
+// so ranks that share two groups meet in either by itself: a reduction over tensor-parallel ranks is no match for a norm over the same ranks as a model's.
 struct ParallelGroups {
   static constexpr std::uint32_t no_group = 0xFFFFFFFFu;
 
-  ParallelGroup tensor, pipeline, context, expert;
-  ParallelGroup data, data_context, expert_data;  // expert_data: ranks with the same experts
-  ParallelGroup model, expert_model;              // that a gradient's norm is summed over: tensor x pipeline, and with the expert-parallel ranks
-  ParallelGroup instance, between_instances;      // of the distributed optimizer, and across its instances
-  ParallelGroup of_instance;                      // all ranks of the rank's instance: what its gradient norms are summed over
-  ParallelGroup embedding;                        // first and last stage
+  ProcessGroup tensor, pipeline, context, expert;
+  ProcessGroup data, data_context, expert_data;  // expert_data: ranks with the same experts
+  ProcessGroup model, expert_model;              // that a gradient's norm is summed over: tensor x pipeline, and with the expert-parallel ranks
+  ProcessGroup instance, between_instances;      // of the distributed optimizer, and across its instances
+  ProcessGroup of_instance;                      // all ranks of the rank's instance: what its gradient norms are summed over
+  ProcessGroup embedding;                        // first and last stage
 
   std::uint32_t stage = 0;
 
@@ -37,8 +32,8 @@ struct ParallelGroups {
   bool last_stage() const { return stage + 1 == pipeline.size(); }
 };
 
-// The collective in this group; nothing in no_group.
-void meet_in(const ParallelGroup& group, CollectiveCall call, ProgramWriter& w);
+// ours: the collective in this group, and nothing in no_group.
+void meet_in(const ProcessGroup& group, CollectiveCall call, ProgramWriter& w);
 
 // Of each rank, the first of those that average dense gradients with it.
 std::vector<std::uint32_t> first_data_parallel(const Scenario& scenario);

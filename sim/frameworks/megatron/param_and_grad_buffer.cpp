@@ -84,7 +84,7 @@ void BucketGroup::start_grad_sync(ProgramWriter& w) {
 // Reduced in place: with the distributed optimizer the rank's part alone, and then across the instances.
 void BucketGroup::reduce(Slice data, ProgramWriter& w) {
   const ReduceOp op = setup_->config->ddp.average_in_collective ? ReduceOp::avg : ReduceOp::sum;
-  const auto call = [&](CollectiveKind kind, const ParallelGroup& group, Slice input, Slice output) {
+  const auto call = [&](CollectiveKind kind, const ProcessGroup& group, Slice input, Slice output) {
     meet_in(group, {.kind = kind, .op = op, .purpose = Purpose::gradient, .input = input, .output = output}, w);
   };
   if (!distributed()) return call(CollectiveKind::all_reduce, group_, data, data);

@@ -19,7 +19,7 @@ struct ParamAndGradBuffer {
   bool of_experts = false;
   Dtype param_dtype = Dtype::float32, grad_dtype = Dtype::float32;
   BufferLayout layout;
-  ParallelGroup group;  // that buckets are dealt to, or reduced over
+  ProcessGroup group;  // that buckets are dealt to, or reduced over
   double gradient_scaling_factor = 1;
   Slice grad_data, param_data;  // param_data: with the distributed optimizer
 
@@ -78,7 +78,7 @@ class BucketGroup {
   SharedSetup setup_;
   std::string name_;
   std::vector<std::uint32_t> parameters_;
-  ParallelGroup group_;
+  ProcessGroup group_;
   double gradient_scaling_factor_;
   Slice grads_, params_;
 

@@ -13,7 +13,7 @@ struct PlannedBuffer {
   std::uint32_t chunk = 0;  // of the model, each of which is wrapped by itself
   bool of_experts = false;
   Dtype dtype = Dtype::float32;  // of its parameters
-  ParallelGroup group;           // that a bucket is dealt to
+  ProcessGroup group;            // that a bucket is dealt to
   std::vector<LaidParameter> laid;
   LayoutRules rules;
 };

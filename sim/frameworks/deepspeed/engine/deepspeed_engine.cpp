@@ -319,12 +319,12 @@ void DeepSpeedEngine::observe(ProgramWriter& w) {
 
 void DeepSpeedEngine::buffered_all_reduce(ProgramWriter& w, const std::vector<Slice>& shared, const std::vector<Slice>& of_experts) {
   const Dtype wire = communication_dtype_of(scenario());
-  fallback_all_reduce(w, tensors_, config(), averages(), fallback_divisor(), wire, shared, peers().id);
+  fallback_all_reduce(w, tensors_, config(), averages(), fallback_divisor(), wire, shared, peers());
   if (of_experts.empty()) return;
   const ProcessGroup replicas = expert_data_parallel_group(scenario(), rank());
   // DeepSpeed#5259: before it the sum over an expert's ranks was averaged over them, though each has the tokens of all.
   const bool of_replicas = behaviour().expert_divisor == ExpertDivisor::expert_data_parallel;
-  fallback_all_reduce(w, tensors_, config(), averages(), of_replicas ? replicas.size() : fallback_divisor(), wire, of_experts, replicas.id);
+  fallback_all_reduce(w, tensors_, config(), averages(), of_replicas ? replicas.size() : fallback_divisor(), wire, of_experts, replicas);
 }
 
 void DeepSpeedEngine::join_norms(ProgramWriter& w, Slice squared, Slice norm, Slice other) {

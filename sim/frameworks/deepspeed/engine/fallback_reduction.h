@@ -5,6 +5,7 @@
 
 #include "sim/engine/tensors.h"
 #include "sim/frameworks/deepspeed/config.h"
+#include "sim/scenario/layout.h"
 
 namespace gradledger {
 
@@ -14,7 +15,7 @@ inline constexpr std::uint64_t fallback_pack_elements = 500'000'000;
 // the pre- or postscale factors around it, cast back and copied back.
 // engine.py: allreduce_no_retain, allreduce_bucket, at 0.19.7
 inline void fallback_all_reduce(ProgramWriter& w, TensorTable& tensors, const DeepSpeedConfig& config, bool averages, double divisor, Dtype communication_dtype,
-                                const std::vector<Slice>& gradients, std::uint32_t group) {
+                                const std::vector<Slice>& gradients, const ProcessGroup& group) {
   std::size_t first = 0;
   while (first < gradients.size()) {
     std::size_t last = first;
@@ -35,7 +36,7 @@ inline void fallback_all_reduce(ProgramWriter& w, TensorTable& tensors, const De
       wire = cast.slice;
       w.copy(wire, flat.slice);
     }
-    const CollectiveCall call{.kind = CollectiveKind::all_reduce, .group = group, .input = wire, .output = wire};
+    const CollectiveCall call{.kind = CollectiveKind::all_reduce, .group = group.id, .communicator = group.communicator, .input = wire, .output = wire};
     const double predivide = config.gradient_predivide_factor;
     if (!averages) {
       w.collective(call);

@@ -50,7 +50,8 @@ void FlatWeights::step(ProgramWriter& w, Slice gradient) {
 
 void FlatWeights::all_gather(ProgramWriter& w) const {
   const Slice own = weights_.part(rank_ * layout_.partition(), layout_.partition());
-  if (peers_.size() > 1) w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::parameter, .group = peers_.id, .input = own, .output = weights_});
+  if (peers_.size() == 1) return;
+  w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::parameter, .group = peers_.id, .communicator = peers_.communicator, .input = own, .output = weights_});
 }
 
 void FlatWeights::observe(ProgramWriter& w) const {

@@ -226,8 +226,12 @@ void ZeroStage1And2::reduce_flattened(ProgramWriter& w, const std::vector<Run>& 
     }
     // DeepSpeed#4957: until then once more what was divided gradient by gradient.
     if (averages() && divides_experts_apart() && behaviour().expert_average == ExpertAverage::twice) w.divide(wire, peers.size() / sequence_ranks());
-    w.collective(
-        {.kind = to_owner ? CollectiveKind::reduce : CollectiveKind::all_reduce, .group = peers.id, .root = to_owner ? peers.ranks[root] : 0, .input = wire, .output = wire});
+    w.collective({.kind = to_owner ? CollectiveKind::reduce : CollectiveKind::all_reduce,
+                  .group = peers.id,
+                  .communicator = peers.communicator,
+                  .root = to_owner ? peers.ranks[root] : 0,
+                  .input = wire,
+                  .output = wire});
     for (std::uint64_t i = first, at = 0; i < last; at += runs[i++].slice.numel)
       if (runs[i].sum.buffer != no_index) w.accumulate(runs[i].sum, wire.part(at, runs[i].slice.numel));
     if (cast.defined() && (!to_owner || root == me)) w.copy(data, wire);

@@ -65,8 +65,9 @@ void ZeroStage1And2::emit_group_norm(ProgramWriter& w, std::size_t group) {
   w.square_root(norm_);
   if (!weights_[group].of_experts()) return;
   // The mean over the ranks that have the same experts, of norms that are equal there already.
-  w.multiply(norm_, 1.0 / weights_[group].peers().size());
-  w.collective({.purpose = Purpose::norm, .group = weights_[group].peers().id, .input = norm_, .output = norm_});
+  const ProcessGroup& peers = weights_[group].peers();
+  w.multiply(norm_, 1.0 / peers.size());
+  w.collective({.purpose = Purpose::norm, .group = peers.id, .communicator = peers.communicator, .input = norm_, .output = norm_});
 }
 
 void ZeroStage1And2::finish_step(ProgramWriter& w, std::optional<double> norm) {

@@ -34,7 +34,7 @@ constexpr FeatureInfo all[] = {
     {schedule_calls, "forward_backward_func"},
     {model_chunks, "model_chunks"},
     {aligned, "grad_sync_func"},
-    {per_token, "calculate_per_token_loss", false},  // the reference of a bounded pass does not know the tokens that are divided by at the end
+    {per_token, "calculate_per_token_loss"},
     {loss_weights, "weights of the loss"},
     {fused, "gradient accumulation fusion"},
     {checks, "check_for_nan_in_grad"},

@@ -2,7 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <memory>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "ref/parameters.h"
 #include "ref/probes.h"

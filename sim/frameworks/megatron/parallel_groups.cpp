@@ -124,8 +124,8 @@ void number_communicators(ParallelGroups& g, std::uint32_t instances) {
     group.communicator = static_cast<std::uint32_t>(std::count_if(before.begin(), before.end(), [&](const ProcessGroup* other) { return other->id == group.id; }));
     before.push_back(&group);
   };
-  for (ProcessGroup* group : {&g.data_context, &g.data, &g.expert_data, &g.tensor, &g.pipeline, &g.model, &g.expert_model, &g.of_instance}) number(*group);
-  for (ProcessGroup* group : {&g.embedding, &g.between_instances}) number(*group);
+  for (ProcessGroup* group : {&g.data_context, &g.data, &g.expert_data, &g.tensor, &g.pipeline, &g.model, &g.expert_model, &g.of_instance, &g.embedding, &g.between_instances})
+    number(*group);
   if (instances > 1) number(g.instance);
   else g.instance.communicator = g.data_context.communicator;
 }

@@ -143,6 +143,25 @@ TEST(model, bounds_a_product_by_the_old_bound_times_the_factor_and_one_rounding)
   EXPECT_GE(after.error[1], 3 * before.error[1] + u * std::abs(after.value[1]));
 }
 
+// An average over tokens is a product with a factor that is rounded itself; a loss over the tokens of its micro-batch, of three such.
+TEST(model, bounds_a_division_by_tokens_by_the_roundings_of_its_factors) {
+  const auto divided = [](std::optional<TokenDivision> tokens) {
+    auto by_hand = std::make_unique<ByHand>(two_windows());
+    by_hand->timeline.contract.token_division = std::move(tokens);
+    by_hand->model = std::make_unique<ref::Model>(by_hand->scenario, by_hand->timeline, by_hand->source, ref::Model::Mode::bounded);
+    return by_hand;
+  };
+  const double u = std::ldexp(1.0, -24);
+  const auto by_nothing = divided({}), by_those_of_a_window = divided(TokenDivision{.of_window = true}), by_those_of_a_micro_batch = divided(TokenDivision{});
+  const ref::Field average = by_nothing->model->reduced(1, true), of_window = by_those_of_a_window->model->reduced(1, true);
+  const ref::Field own = by_nothing->model->local(0, 1, true), of_micro_batch = by_those_of_a_micro_batch->model->local(0, 1, true);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_GE(of_window.error[i], average.error[i] + 2 * u * average.value[i]);
+    EXPECT_GE(of_micro_batch.error[i], own.error[i] + 3 * u * own.value[i]);
+  }
+  EXPECT_EQ(by_those_of_a_window->model->local(0, 1, true).error, own.error) << "own sums are not divided";
+}
+
 TEST(model, leaves_out_parameters_that_a_micro_batch_does_not_use) {
   Scenario s = base_scenario(2, {1, 1}, Dtype::float32);
   s.parameters[1].used_by = *Predicate::parse("rank == 1 and micro_batch == 0", "");

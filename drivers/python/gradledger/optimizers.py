@@ -1,12 +1,15 @@
 """The base optimizer of a scenario, and the gradient that it is given."""
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Sequence
+import contextlib
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
+import torch.distributed as dist
 
 from . import streams
 from .driver import Buffer, Configuration, Piece, Refused, local
+from .groups import Groups
 
 Pieces = Callable[[torch.Tensor], Sequence[Piece]]
 # By name in a scenario: the class, and the learning rate where none is given.
@@ -51,6 +54,31 @@ def make(configuration: Configuration, parameters: Mapping[int, torch.Tensor]) -
     return KINDS[settings(configuration)["type"]][0](param_groups(configuration, parameters), **arguments(configuration))
 
 
+def clip(parameters: list[torch.Tensor], max_norm: float, groups: Groups, group: str, device: torch.device) -> torch.Tensor:
+    """clip_grad_norm_, or its two halves with a sum over the ranks of a group between them. Returns the norm."""
+    if groups.size(group) == 1:
+        return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+    norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in parameters])
+    squared = norm.to(device) ** 2
+    dist.all_reduce(squared, group=groups.process_group(group))
+    norm = squared.sqrt()
+    torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+    return norm
+
+
+@contextlib.contextmanager
+def as_they_were(gradients: Iterable[torch.Tensor]) -> Iterator[None]:
+    """For a linear run: what a loop does to gradients raises and reduces as ever, and leaves their values alone."""
+    with streams.paused():
+        kept = [(own, own.clone()) for own in map(local, gradients)]
+    try:
+        yield
+    finally:
+        with streams.paused(), torch.no_grad():
+            for own, values in kept:
+                own.copy_(values)
+
+
 class Applied:
     """What an optimizer's step is given, seen when it begins. `scale` is what gradients are multiplied by at that time."""
 
@@ -67,16 +95,15 @@ class Applied:
 
     def copy_gradients(self, optimizer: torch.optim.Optimizer) -> None:
         by_dtype: dict[torch.dtype, tuple[list[torch.Tensor], list[Piece]]] = {}
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                gradient, where = local(parameter.grad), self.pieces(parameter)
-                if gradient.numel() != sum(piece[2] for piece in where):
-                    return  # the step is about to fail on it
-                tensors, pieces = by_dtype.setdefault(gradient.dtype, ([], []))
-                tensors.append(gradient.clone())
-                pieces.extend(where)
+        for parameter in (parameter for group in optimizer.param_groups for parameter in group["params"]):
+            if parameter.grad is None:
+                continue
+            gradient, where = local(parameter.grad), self.pieces(parameter)
+            if gradient.numel() != sum(piece[2] for piece in where):
+                break  # the step is about to fail on it, behind those before it
+            tensors, pieces = by_dtype.setdefault(gradient.dtype, ([], []))
+            tensors.append(gradient.clone())
+            pieces.extend(where)
         for dtype, (tensors, pieces) in by_dtype.items():
             name = self.name if dtype == next(iter(by_dtype)) else f"{self.name} of {dtype}"  # a snapshot is known by its name
             self.seen.append(Buffer(name, "applied", tensors, pieces, at_end=False, scale=self.scale()))

@@ -198,21 +198,15 @@ class TorchLoop(Driver):
 
     def clip_gradients(self, max_norm: float, group: str = "rank") -> None:
         self.known = {}
-        if not self.configuration.linear:
-            self.norm = float(self.clip(max_norm, group))
-            self.known = {"loop_norm": self.norm}
+        if self.configuration.linear:
+            with optimizers.as_they_were(gradient for _, gradient in self.gradients()):
+                self.clip(max_norm, group)
+            return
+        self.norm = float(self.clip(max_norm, group))
+        self.known = {"loop_norm": self.norm}
 
     def clip(self, max_norm: float, group: str) -> torch.Tensor:
-        """clip_grad_norm_, or its two halves with a sum over the ranks of a group between them."""
-        parameters = [parameter for parameter, _ in self.gradients()]
-        if self.groups.size(group) == 1:
-            return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
-        norm = torch.nn.utils.get_total_norm([gradient for _, gradient in self.gradients()])
-        squared = norm.to(self.device) ** 2
-        dist.all_reduce(squared, group=self.groups.process_group(group))
-        norm = squared.sqrt()
-        torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
-        return norm
+        return optimizers.clip([parameter for parameter, _ in self.gradients()], max_norm, self.groups, group, self.device)
 
     def all_reduce(self, group: str = "world", of: str = "gradients", as_: str = "mean") -> None:
         size, process_group = self.groups.size(group), self.groups.process_group(group)

@@ -19,9 +19,9 @@ def driver(request):
         yield request.param, out
 
 
-def backward(driver, config=None):
+def backward(driver, config=None, **how):
     name, command = driver
-    ok(command.configure(PARAMETERS, {"framework": name, "config": config or {}, "optimizer": {"type": "SGD"}}, groups=LAID))
+    ok(command.configure(PARAMETERS, {"framework": name, "config": config or {}, "optimizer": {"type": "SGD"}}, groups=LAID, **how))
     answers = ok(command.event("backward", GIVEN))
     return [shown(answers[rank], "reduced" if name == "fsdp2" else "replicated") for rank in range(2)]
 
@@ -53,6 +53,17 @@ def test_a_loop_clips_by_the_norm_of_all_parts_or_of_its_own(driver):
     whole = [1, 2, 3, 4, 40, 70, 7]
     expected = [whole, whole] if name == "fsdp2" else [[1, 2, 40, 70, 7], [3, 4, 40, 70, 7]]
     assert norms == pytest.approx([sum(x * x for x in each) ** 0.5 for each in expected])
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_a_clip_raises_over_two_meshes_whether_it_may_decide_on_values_or_not(driver, linear):
+    name, command = driver
+    if name != "fsdp2":
+        pytest.skip("a norm over the mesh is fully_shard's")
+    held = backward(driver, {"plain": ["norm"]}, linear=linear)
+    answers = command.event("clip_gradients", max_norm=1e-3, group="world")
+    assert all("must have the same mesh" in answer["error"]["text"] for answer in answers.values())
+    assert [shown(answers[rank], "reduced") for rank in range(2)] == held
 
 
 def test_a_matrix_in_parts_has_the_rows_of_a_part(driver):

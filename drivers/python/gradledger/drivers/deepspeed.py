@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .. import streams
+from .. import optimizers, streams
 from ..driver import Backward, Buffer, Configuration, Driver, Forward, Parameter, Refused
 from ..groups import Groups
 from ..model import Graph
@@ -293,19 +293,12 @@ class DeepSpeedDriver(Driver):
             weight.grad.mul_(by)
 
     def clip_gradients(self, max_norm: float, group: str = "rank") -> None:
-        """clip_grad_norm_, or its two halves with a sum over the ranks of a group between them."""
-        self.known = {}
+        self.known, found = {}, self.found()
         if self.configuration.linear:
-            return
-        found = self.found()
-        if self.groups.size(group) == 1:
-            self.known = {"loop_norm": float(torch.nn.utils.clip_grad_norm_(found, max_norm))}
-            return
-        norm = torch.nn.utils.get_total_norm([weight.grad for weight in found])
-        squared = norm.to(self.device) ** 2
-        dist.all_reduce(squared, group=self.groups.process_group(group))
-        self.known = {"loop_norm": float(squared.sqrt())}
-        torch.nn.utils.clip_grads_with_norm_(found, max_norm, squared.sqrt())
+            with optimizers.as_they_were(weight.grad for weight in found):
+                optimizers.clip(found, max_norm, self.groups, group, self.device)
+        else:
+            self.known = {"loop_norm": float(optimizers.clip(found, max_norm, self.groups, group, self.device))}
 
     def all_reduce(self, group: str = "world", of: str = "gradients", as_: str = "mean") -> None:
         size = self.groups.size(group)

@@ -52,6 +52,7 @@ class PackedRuns::Keeper final : public TraceSink {
     Kept& kept = runs_.kept_[key];
     kept.role = o.role;
     kept.after = wrong.after;
+    if (seen) kept.wrong = judge_->mismatches().back().ranges;
     runs_.keep(o, kept);
   }
 
@@ -148,6 +149,7 @@ PackedRuns::Decoded PackedRuns::take_apart(const SnapshotKey& key, const Kept& k
   TakingApart taking(workload_, timeline_, ledger_, rounding_, out.entry);
   const std::vector<WeightPattern> known = patterns;
   taking.set_patterns(known);
+  taking.set_wrong(kept.wrong);
   out.equations = add_runs(kept, taking);
   out.missing = !taking.run();
   out.open = !out.missing && taking.open();

@@ -50,6 +50,7 @@ class PackedRuns {
   struct Kept {
     Role role = Role::scratch;
     std::uint32_t after = never;
+    std::vector<ElementRange> wrong;  // what the judge of the first run found so
     std::vector<ElementRange> layout;
     std::vector<std::vector<double>> held, error;  // by run, then by element; in units of the true gradient. No error: none
   };

@@ -80,6 +80,14 @@ TakingApart::TakingApart(const Workload& workload, const Timeline& timeline, con
     DueWeights weights = ledger.due(entry, entry.layout[p].parameter);
     for (const LedgerColumn& column : entry.columns) due.push_back(weights.of(column.backward, column.rank));
   }
+  wrong_.assign(numel_, false);
+}
+
+void TakingApart::set_wrong(const std::vector<ElementRange>& ranges) {
+  std::uint32_t e = 0;
+  for (const ElementRange& piece : entry_.layout)
+    for (std::uint64_t element = piece.begin; element < piece.end; ++element, ++e)
+      wrong_[e] = std::any_of(ranges.begin(), ranges.end(), [&](const ElementRange& r) { return r.parameter == piece.parameter && r.begin <= element && element < r.end; });
 }
 
 void TakingApart::add(const GradientSource& source, const std::vector<double>& held, const std::vector<double>& error) {
@@ -99,7 +107,7 @@ bool TakingApart::run() {
       any = true;
       due = due && solver_.explains({{}, {}, {}, 1.0}, rows[e]);
     }
-    if (any && due) became_[e] = as_due;
+    if (any && due && !wrong_[e]) became_[e] = as_due;
     else if (any) wrong.push_back(e);
   }
   explain(wrong);
@@ -170,12 +178,21 @@ bool TakingApart::fits(const RowWeights& answer, std::uint32_t element) const {
   return std::all_of(rows_.begin(), rows_.end(), [&](const auto& rows) { return !rows[element].gradients || solver_.explains(answer, rows[element]); });
 }
 
+// Sums are rounded, and those of what is due may be as near as others.
+bool TakingApart::says_wrong_is_due(const RowWeights& answer, const Elements& elements) const {
+  const auto is_due = [&](std::uint32_t e) {
+    if (answer.of_due) return *answer.of_due == 1;
+    return !answer.any_open() && answer.value == expected_[piece_of_[e]];
+  };
+  return std::any_of(elements.begin(), elements.end(), [&](std::uint32_t e) { return wrong_[e] && is_due(e); });
+}
+
 // Takes out what an answer without gaps explains.
 void TakingApart::try_answers(Elements& elements) {
   for (int a = 0; a < static_cast<int>(answers_.size()); ++a) {
     if (answers_[static_cast<std::size_t>(a)].any_open()) continue;
     std::erase_if(elements, [&](std::uint32_t e) {
-      if (!fits(answers_[static_cast<std::size_t>(a)], e)) return false;
+      if (!fits(answers_[static_cast<std::size_t>(a)], e) || says_wrong_is_due(answers_[static_cast<std::size_t>(a)], {e})) return false;
       became_[e] = a;
       return true;
     });
@@ -194,8 +211,9 @@ void TakingApart::explain(const Elements& some) {
   if (elements.empty() || failures_ > failures_max) return;
   const std::vector<PackedRow> rows = rows_of(elements);
   auto answer = solver_.solve(rows);
+  if (answer && says_wrong_is_due(*answer, elements)) answer.reset();
   if (answer && !answer->any_open() && !answer->near_others) return take(elements, std::move(*answer));
-  if (auto likely = by_pattern(rows)) return take(elements, std::move(*likely));
+  if (auto likely = by_pattern(rows); likely && !says_wrong_is_due(*likely, elements)) return take(elements, std::move(*likely));
   if (answer) return take(elements, std::move(*answer));
   ++failures_;
   if (elements.size() == 1) return;

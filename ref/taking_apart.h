@@ -38,6 +38,8 @@ class TakingApart {
   void add(const GradientSource& source, const std::vector<double>& held, const std::vector<double>& error);
   // Where values leave several weights open, one pattern of these that explains them is taken.
   void set_patterns(const std::vector<WeightPattern>& patterns) { patterns_ = &patterns; }
+  // Elements that a judge found wrong, by bounds that are closer than those of sums here: no weights that are due explain them.
+  void set_wrong(const std::vector<ElementRange>& ranges);
 
   // False: it is too large.
   bool run();
@@ -63,6 +65,7 @@ class TakingApart {
   std::vector<PackedRow> rows_of(const Elements& elements) const;
   std::vector<Elements> parts(const Elements& elements) const;
   bool fits(const RowWeights& answer, std::uint32_t element) const;
+  bool says_wrong_is_due(const RowWeights& answer, const Elements& elements) const;
   struct Part;
   struct Instead {
     std::vector<std::size_t> columns;  // of which nothing of the element's own is there
@@ -89,6 +92,7 @@ class TakingApart {
   double unit_;
   std::uint64_t numel_ = 0;
   std::vector<std::uint32_t> piece_of_;                   // by element
+  std::vector<bool> wrong_;                               // likewise: set_wrong()
   std::vector<std::vector<double>> expected_;             // by piece and column
   std::vector<const GradientSource*> sources_;            // by run
   std::vector<const std::vector<double>*> held_, error_;  // likewise

@@ -40,13 +40,14 @@ std::string in_short(const std::string& text) {
 
 namespace {
 
-std::string_view why(ref::NotTold reason) {
+std::string_view why(ref::NotTold reason, bool of_weights) {
   switch (reason) {
     case ref::NotTold::rounding: return "in which rounding hides weights, though not absences";
     case ref::NotTold::planted: return "in which a planted overflow hides weights";
     case ref::NotTold::open: return "in which several weights explain the values";
     case ref::NotTold::approximated:
-      return "of averages that are documented to be approximations, of which it is told that each contribution takes part, and not how much it weighs";
+      return of_weights ? "of averages that are documented to be approximations, of which it is told that each contribution takes part, and not how much it weighs"
+                        : "of averages that are documented to be approximations, which no numbers tell the weights of";
     case ref::NotTold::symbolic: return "in which some weight is beyond fractions of 62 bits, or some value is no sum of contributions";
   }
   return "";
@@ -58,7 +59,7 @@ std::vector<std::string> inconclusive_rows(const Report& report) {
   std::vector<std::string> out;
   for (std::size_t i = 0; i < ref::reasons_not_told; ++i)
     if (const std::uint64_t rows = report.inconclusive_rows.by_reason[i]; rows > 0)
-      out.push_back(fmt::format("{} {} of the ledger, {}", rows, rows == 1 ? "row" : "rows", why(static_cast<ref::NotTold>(i))));
+      out.push_back(fmt::format("{} {} of the ledger, {}", rows, rows == 1 ? "row" : "rows", why(static_cast<ref::NotTold>(i), report.symbolic)));
   return out;
 }
 

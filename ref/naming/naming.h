@@ -37,6 +37,7 @@ class Naming {
   bool follows(std::uint32_t step) const;
   bool explained(std::uint32_t step) const;
   bool left_open(std::uint32_t step) const;
+  bool left_open(const SnapshotKey& key) const;
 
   // ---- structure.cpp: what stops or poisons a run
   void name_structural();

@@ -46,21 +46,31 @@ void Naming::balanced_row(const JudgedSnapshot& seen) {
         if (timeline_.backwards[b].micro_batch[r] != no_contribution) use(b, r);
   };
   if (!known) each_contribution([&](std::uint32_t b, std::uint32_t r) { due_->columns.push_back(timeline_.contribution(b, r)); });
-  std::map<std::vector<double>, std::vector<ElementRange>> by_row;
-  std::map<std::uint32_t, std::vector<ElementRange>*> row_of;  // by the first parameter of which the same is due
+  // Nobody looked at what is an approximation: its row is what is due, and not told. A run on weights looks at that too.
+  std::map<std::pair<std::vector<double>, bool>, std::vector<ElementRange>> by_row;
+  std::map<std::pair<std::uint32_t, bool>, std::vector<ElementRange>*> row_of;  // by the first parameter of which the same is due
   for (const ElementRange& range : seen.layout) {
     const std::uint32_t alike = ledger_.alike()[range.parameter];
-    std::vector<ElementRange>*& row = row_of[alike];
+    const bool approximated = !verdict_.weights && ledger_.approximated(entry, range.parameter);
+    std::vector<ElementRange>*& row = row_of[{alike, approximated}];
     if (!row) {
       const auto [weights, fresh] = due_->weights.try_emplace(alike);
       DueWeights due = ledger_.due(entry, range.parameter);
       if (fresh) each_contribution([&](std::uint32_t b, std::uint32_t r) { weights->second.push_back(due.of(b, r)); });
-      row = &by_row[weights->second];
+      row = &by_row[{weights->second, approximated}];
     }
     row->push_back(range);
   }
-  for (const auto& [weights, elements] : by_row)
-    verdict_.applied.push_back({seen.step, seen.key.event, seen.key.rank, seen.key.buffer, due_->columns, LedgerRow{elements, weights, weights}});
+  for (const auto& [known_row, elements] : by_row) {
+    const auto& [weights, approximated] = known_row;
+    LedgerRow row{elements, weights, weights};
+    if (approximated) {
+      row.open.assign(weights.size(), true);
+      row.inconclusive = NotTold::approximated;
+      ++verdict_.inconclusive_rows.by_reason[static_cast<std::size_t>(NotTold::approximated)];
+    }
+    verdict_.applied.push_back({seen.step, seen.key.event, seen.key.rank, seen.key.buffer, due_->columns, std::move(row)});
+  }
 }
 
 void Naming::weigh_coverage() {

@@ -1,5 +1,6 @@
 #include "ref/naming/naming.h"
 
+#include <set>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -19,6 +20,8 @@ bool Naming::left_open(std::uint32_t step) const {
   return verdict_.few_runs &&
          std::any_of(verdict_.unexplained.begin(), verdict_.unexplained.end(), [&](const SnapshotKey& key) { return timeline_.events[key.event].step <= step; });
 }
+
+bool Naming::left_open(const SnapshotKey& key) const { return std::find(verdict_.unexplained.begin(), verdict_.unexplained.end(), key) != verdict_.unexplained.end(); }
 
 void Naming::name_coverage() {
   if (verdict_.facts.stopped()) return;
@@ -53,8 +56,11 @@ void Naming::name_values() {
   std::vector<const Mismatch*> all;
   for (const Mismatch& mismatch : evidence_.values) all.push_back(&mismatch);
   for (const Mismatch& mismatch : evidence_.parameters) all.push_back(&mismatch);
+  std::set<SnapshotKey> behind;  // findings of earlier windows, which explain their values and not their weights
   for (const Mismatch* mismatch : all) {
     const bool update = !holds_gradients(mismatch->role);
+    const bool in_its_window = found_in(mismatch->step, [](const Finding&) { return true; });
+    if (!update && verdict_.few_runs && explained(mismatch->step) && !in_its_window && left_open(mismatch->key)) behind.insert(mismatch->key);
     if ((!update && (explained(mismatch->step) || mismatch->clipping)) || races_before(mismatch->step)) continue;
     if (Finding* known = find(FindingClass::rounding_excess, timeline_.events[mismatch->key.event].step, mismatch->key.rank)) {
       also_in(*known, mismatch->key.buffer);
@@ -70,14 +76,14 @@ void Naming::name_values() {
                                    finding.rank, timeline_.describe(finding.event), finding.buffer, worst.element, workload_.parameters[worst.parameter].name, worst.observed,
                                    update ? "the update of the applied gradient" : "the reference", worst.expected, worst.bound, worst.error(), open_text(mismatch->key));
   }
+  if (!behind.empty())
+    verdict_.left_out.push_back(fmt::format("{} of a later window, whose values are wrong too: which contributions weigh wrong, these few runs leave open",
+                                            behind.size() == 1 ? "a snapshot" : fmt::format("{} snapshots", behind.size())));
 }
 
 // Of a run that is over. In many passes each contribution would have been looked at alone.
 std::string Naming::open_text(const SnapshotKey& key) const {
-  const auto& open = verdict_.unexplained;
-  return std::find(open.begin(), open.end(), key) == open.end()
-             ? ""
-             : fmt::format("; which contributions weigh wrong, the values of {} leave open", verdict_.few_runs ? "these few runs" : "one run");
+  return left_open(key) ? fmt::format("; which contributions weigh wrong, the values of {} leave open", verdict_.few_runs ? "these few runs" : "one run") : "";
 }
 
 void Naming::name_divergences() {

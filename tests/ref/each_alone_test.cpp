@@ -70,6 +70,20 @@ TEST(each_contribution_alone, tells_weights_that_the_sums_of_few_runs_leave_open
   EXPECT_TRUE(alone.unexplained.empty());
 }
 
+// Divisions by three round, so that sums in 16 bits are compared coarsely. What the window before left is near to what is due in each sum of the first run.
+TEST(each_contribution_alone, tells_what_is_wrong_in_sums_that_are_near_to_those_that_are_due) {
+  const Scenario s = scenario_of(R"({"name": "a", "world_size": 3, "parameters": [{"name": "w", "numel": 5}], "model_dtype": "bf16", "tokens": 1,
+    "engine": {"framework": "megatron", "as_of": "0.16.1", "optimizer": {"type": "SGD", "lr": 1.0}, "config": {"ddp": {"grad_reduce_in_fp32": true, "use_distributed_optimizer": true},
+    "optimizer_config": {"clip_grad": 0.0}, "model": {"calculate_per_token_loss": true}}}, "contract": {"divide_by": "tokens"},
+    "script": [{"no_sync": [{"repeat": {"times": 3, "of": [{"backward": {"weight": "tokens"}}]}}]}, {"backward": {"weight": "tokens"}}, {"event": {"name": "finalize_model_grads"}}, {"step": {}},
+    {"zero_grad": "engine"}, {"no_sync": [{"backward": {"weight": "tokens"}}]}, {"step": {}}, {"backward": {"weight": "tokens"}}, {"event": {"name": "finalize_model_grads"}}, {"step": {}}]})");
+  const ref::Verdict few = judge_alone(s, 0), alone = judge_alone(s);
+  EXPECT_EQ(classes(alone), (Set{"missing-reduction", "stale-gradient", "wrong-scale"})) << sentences(alone);
+  EXPECT_EQ(classes(alone), classes(judge(s)));
+  EXPECT_TRUE(left_out(few, "a snapshot of a later window, whose values are wrong too")) << sentences(few);
+  for (const ref::AppliedRow& row : few.applied) EXPECT_TRUE(row.step < 2 || row.row.inconclusive) << "shown as due";
+}
+
 TEST(each_contribution_alone, is_not_asked_for_where_sums_tell_all) {
   const Scenario s = of_two_windows(Dtype::float32);
   EXPECT_FALSE(judge_alone(s).each_alone);

@@ -103,11 +103,15 @@ void Bf16Optimizer::model_step(ProgramWriter& w) {
 }
 
 // Of this rank's whole buffers and of the other stages': the ranks of a stage are assumed equal and no collective checks it. That of experts is summed over the ranks that share
-// them out, and the norm of both norms taken.
+// them out, and the norm of both norms taken. A rank without a gradient of an expert does not ask for that norm, whether others do or not.
 void Bf16Optimizer::emit_norm(ProgramWriter& w) {
   emit_norm_of(w, false, norm_);
   w.square_root(norm_);
   if (!has_experts()) return;
+  if (!any_in_norm(true)) {
+    w.fill(expert_norm_, 0.0);
+    return join_norms(w, norm_squared_, norm_, expert_norm_);
+  }
   emit_norm_of(w, true, expert_norm_);
   if (const ProcessGroup sharing = expert_parallel_group(scenario(), rank()); sharing.size() > 1)
     w.collective({.purpose = Purpose::norm, .group = sharing.id, .input = expert_norm_, .output = expert_norm_});
@@ -115,18 +119,25 @@ void Bf16Optimizer::emit_norm(ProgramWriter& w) {
   join_norms(w, norm_squared_, norm_, expert_norm_);
 }
 
+bool Bf16Optimizer::in_norm(std::uint32_t p, bool experts) const { return has_gradients_[p] && counts_in_norm(p) && weights_.of(p).of_experts() == experts; }
+
+bool Bf16Optimizer::any_in_norm(bool experts) const {
+  for (std::uint32_t p = 0; p < parameter_count(); ++p)
+    if (in_norm(p, experts)) return true;
+  return false;
+}
+
 void Bf16Optimizer::emit_norm_of(ProgramWriter& w, bool experts, Slice squared) {
   w.fill(norm_squared_, 0.0);
   for (std::uint32_t p : learned())
-    if (has_gradients_[p] && counts_in_norm(p) && weights_.of(p).of_experts() == experts) w.squared_norm(norm_squared_, high_precision(p));
+    if (in_norm(p, experts)) w.squared_norm(norm_squared_, high_precision(p));
   w.copy(squared, norm_squared_);
   sum_over_stages(w, squared);
 }
 
 // The norm of no gradient at all, or of those of experts alone.
 void Bf16Optimizer::require_gradients() const {
-  for (std::uint32_t p = 0; p < parameter_count(); ++p)
-    if (has_gradients_[p] && counts_in_norm(p) && !weights_.of(p).of_experts()) return;
+  if (any_in_norm(false)) return;
   if (behaviour().bf16_norm == Bf16Norm::finite) throw FrameworkError{"RuntimeError", "stack expects a non-empty TensorList"};
   throw FrameworkError{"IndexError", "list index out of range"};
 }

@@ -43,6 +43,8 @@ class Bf16Optimizer final : public DeepSpeedEngine {
   void accumulate(ProgramWriter& w, std::uint32_t parameter);  // bf16_optimizer.py: _update_hp_grad, at 0.19.7
   void reduce_last_micro_batch(ProgramWriter& w);              // engine.py: buffered_allreduce_fallback, before DeepSpeed#5170
   void require_gradients() const;
+  bool in_norm(std::uint32_t parameter, bool experts) const;
+  bool any_in_norm(bool experts) const;
   void emit_norm(ProgramWriter& w);                                  // utils.py: get_norm_with_moe_layers, at 0.19.7
   void emit_norm_of(ProgramWriter& w, bool experts, Slice squared);  // utils.py: get_global_norm_of_tensors, at 0.19.7
   void finish_step(ProgramWriter& w, std::optional<double> clip);    // bf16_optimizer.py: step, update_lp_params, at 0.19.7

@@ -101,7 +101,13 @@ class FullyShardedDataParallel final : public Engine {
     Slice weights, gradient;
     std::uint64_t offset;  // of the first element, in the parameter
   };
-  std::vector<Trained> trained_parts(std::uint32_t module, std::optional<FrameworkError>& error);
+  // A parameter that the optimizer has: a flat one with all of its parts, or an original one.
+  struct Listed {
+    std::uint32_t module;
+    std::size_t begin, end;  // parts
+  };
+  std::vector<Listed> optimizer_order() const;
+  std::vector<Trained> trained_parts(const Listed& listed, std::optional<FrameworkError>& error);
   std::vector<Tensor> gradients(bool of_optimizer) const;                       // of the parameters that it has, or of those that modules list
   void norm_of_shards(const std::vector<Tensor>& gradients, ProgramWriter& w);  // fully_sharded_data_parallel.py: _get_grad_norm, at torch 2.13
   std::vector<ViewPiece> pieces_of(std::uint32_t module, Slice whole_or_shard, bool whole) const;

@@ -1,4 +1,7 @@
 // What a loop does with gradients: steps of the optimizer and of a gradient scaler, zero_grad, clipping.
+#include <algorithm>
+#include <map>
+
 #include "sim/engine/clipping.h"
 #include "sim/engine/loop_norm.h"
 #include "sim/frameworks/torch/fsdp1/errors.h"
@@ -23,13 +26,15 @@ void FullyShardedDataParallel::scaler_update(bool found_inf, const Pass& pass) {
   end_scaled_step(scaler_, found_inf, pass.w, [&] { optimizer_step(pass); });
 }
 
-// Parameters in their order, up to one whose gradient has another size: a step that raises has changed those before it.
+// Up to a gradient that has another size than its parameter: a step that raises has changed those before it.
 void FullyShardedDataParallel::optimizer_step(const Pass& pass) {
   OnStream on(pass.w, optimizer_stream());
   std::vector<Trained> all;
   std::optional<FrameworkError> error;
-  for (std::uint32_t m = 0; m < module_count() && !error; ++m)
-    for (const Trained& part : trained_parts(m, error)) all.push_back(part);
+  for (const Listed& listed : optimizer_order()) {
+    for (const Trained& part : trained_parts(listed, error)) all.push_back(part);
+    if (error) break;
+  }
   std::vector<ViewPiece> applied;
   for (const Trained& part : all) applied.push_back({part.gradient, static_cast<std::int32_t>(part.parameter), part.offset});
   pass.w.observe(pass.w.view("param.grad", std::move(applied)), Role::applied_gradient, gradient_scale_, false);
@@ -39,16 +44,38 @@ void FullyShardedDataParallel::optimizer_step(const Pass& pass) {
   pass.w.report(StepFact::updated, 1.0);
 }
 
+// Groups in their order, and in each of them its parameters; without groups all as modules have them.
+std::vector<FullyShardedDataParallel::Listed> FullyShardedDataParallel::optimizer_order() const {
+  std::vector<Listed> out;
+  for (std::uint32_t m = 0; m < module_count(); ++m) {
+    const std::size_t parts = shared_.handles[m].layout().parts.size(), at_a_time = shared_.handles[m].use_orig_params() ? 1 : std::max<std::size_t>(parts, 1);
+    for (std::size_t i = 0; i < parts; i += at_a_time) out.push_back({m, i, i + at_a_time});
+  }
+  const std::vector<OptimizerGroup>& groups = scenario().engine.param_groups;
+  if (groups.empty()) return out;
+  std::map<std::uint32_t, std::size_t> place;  // by parameter
+  for (const OptimizerGroup& group : groups)
+    for (const std::uint32_t p : group.parameters) place.try_emplace(p, place.size());
+  const auto first = [&](const Listed& listed) {
+    std::size_t at = place.size();
+    for (std::size_t i = listed.begin; i < listed.end; ++i)
+      if (const auto of = place.find(shared_.handles[listed.module].layout().parts[i].parameter); of != place.end()) at = std::min(at, of->second);
+    return at;
+  };
+  std::stable_sort(out.begin(), out.end(), [&](const Listed& a, const Listed& b) { return first(a) < first(b); });
+  return out;
+}
+
 // An original parameter is in the rank's shard, whatever its gradient is of. A flat parameter is what its data is: gathered where a backward raised.
-std::vector<FullyShardedDataParallel::Trained> FullyShardedDataParallel::trained_parts(std::uint32_t module, std::optional<FrameworkError>& error) {
-  FlatParamHandle& h = handle_of(module);
+std::vector<FullyShardedDataParallel::Trained> FullyShardedDataParallel::trained_parts(const Listed& listed, std::optional<FrameworkError>& error) {
+  FlatParamHandle& h = handle_of(listed.module);
   std::vector<Trained> out;
   const bool gathered = !h.use_orig_params() && h.uses_sharded_strategy() && h.data == Data::unsharded;
   if (!h.use_orig_params() && h.grad.defined()) {
     if (h.grad.numel() != h.data_numel()) error = cannot_be_added(h.data_numel(), h.grad.numel());
     h.views_changed_in_place = !error && (gathered || !h.uses_sharded_strategy());
   }
-  for (std::size_t i = 0; i < h.layout().parts.size() && !error; ++i) {
+  for (std::size_t i = listed.begin; i < listed.end && !error; ++i) {
     const Part& part = h.layout().parts[i];
     Layout::Piece piece = h.layout().piece(part, shared_.shard_index());
     if (gathered) piece = {part.offset, 0, part.numel};

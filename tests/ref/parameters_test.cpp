@@ -54,5 +54,13 @@ TEST(weights_after_an_event, are_not_held_to_what_others_stepped_where_the_rank_
   EXPECT_EQ(SteppedElsewhere().mismatches({{0, 1, StepFact::skipped, 0}}), 1u) << "it did not skip";
 }
 
+// Whichever of the two is shown first.
+TEST(weights_after_an_event, are_a_ranks_own_where_each_steps_all_that_it_holds) {
+  SteppedElsewhere copies;
+  EXPECT_FALSE(copies.timeline->contract.mixes_own_and_averaged);
+  copies.timeline->contract.mixes_own_and_averaged = true;  // as with DistributedDataParallel
+  EXPECT_EQ(copies.mismatches({}), 0u);
+}
+
 }  // namespace
 }  // namespace gradledger::testing

@@ -82,11 +82,13 @@ void Passes::run(Verdict& verdict) {
 }
 
 // Random, adversarial or given data, with every decision of the engine alive.
-void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) { value_pass(*value_source(workload_, timeline_, kind, value_seed(kind)), primary, verdict); }
+void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict, TraceSink* also) {
+  value_pass(*value_source(workload_, timeline_, kind, value_seed(kind)), primary, verdict, also);
+}
 
 std::uint64_t Passes::value_seed(GradientKind kind) const { return hash_keys({options_.seed, workload_.gradients.seed, static_cast<std::uint64_t>(kind)}); }
 
-void Passes::value_pass(const GradientSource& given, bool primary, Verdict& verdict) {
+void Passes::value_pass(const GradientSource& given, bool primary, Verdict& verdict, TraceSink* also) {
   const PlantedSource source(given, timeline_);
   Model model(workload_, timeline_, source, Model::Mode::bounded);
   const bool only = producer_.capabilities().one_pass;  // there is no pass of probes that asks what the loop means
@@ -106,6 +108,7 @@ void Passes::value_pass(const GradientSource& given, bool primary, Verdict& verd
   tee.add(&steps);
   tee.add(&kept);
   if (primary) tee.add(options_.watch);
+  tee.add(also);
   tee.add(&values);  // last: it forgets what is past
   RunOptions run;
   run.schedule = primary ? options_.schedule : ledger_schedule_;

@@ -34,7 +34,9 @@ std::set<fs::path> corpus_files() {
 
 void expect_same_side(const TwoVerdicts& verdicts, const std::string& what) {
   EXPECT_EQ(verdicts.few.findings.empty(), verdicts.full.findings.empty()) << what << ": " << fmt::format("{}", fmt::join(verdicts.differences(), ", "));
-  EXPECT_EQ(verdicts.few.coverage.windows_judged, verdicts.full.coverage.windows_judged) << what;
+  // Where values stop the loop, few runs judge what it came to; many go past it.
+  if (verdicts.full.facts.stopped()) EXPECT_LE(verdicts.few.coverage.windows_judged, verdicts.full.coverage.windows_judged) << what;
+  else EXPECT_EQ(verdicts.few.coverage.windows_judged, verdicts.full.coverage.windows_judged) << what;
   EXPECT_LE(verdicts.runs, runs_max) << what;
 }
 

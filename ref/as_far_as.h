@@ -1,0 +1,68 @@
+// What stops a rank may be a decision on values, as a norm that raises or waits. A linear run goes past it, to what the loop never came to.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/trace/producer.h"
+
+namespace gradledger::ref {
+
+// How far the ranks of a run came, and what they showed of the event that they stopped in.
+class Reached final : public TraceSink {
+ public:
+  explicit Reached(std::uint32_t world_size) : ranks_(world_size) {}
+
+  void observe(const Observation& o) override { at(o.rank, o.event).shown.emplace(o.at_end, o.buffer); }
+  void event_done(std::uint32_t rank, std::uint32_t event) override { at(rank, event).done = true; }
+  void engine_error(const EngineErrorRecord&) override { stopped_ = true; }
+  void deadlock(const DeadlockRecord&) override { stopped_ = true; }
+  void mismatch(const MismatchRecord&) override { stopped_ = true; }
+
+  // A run that came to its end has all of its events.
+  bool has(std::uint32_t rank, std::uint32_t event) const { return !stopped_ || event < ranks_[rank].events; }
+  bool has(const Observation& o) const {
+    const Rank& rank = ranks_[o.rank];
+    if (!stopped_ || o.event + 1 < rank.events) return true;
+    return o.event + 1 == rank.events && (rank.done || rank.shown.contains({o.at_end, std::string(o.buffer)}));
+  }
+
+ private:
+  struct Rank {
+    std::uint32_t events = 0;  // that it came to; of the last one:
+    bool done = false;
+    std::set<std::pair<bool, std::string>> shown;
+  };
+
+  Rank& at(std::uint32_t number, std::uint32_t event) {
+    Rank& rank = ranks_[number];
+    if (event >= rank.events) rank = {event + 1, false, {}};
+    return rank;
+  }
+
+  std::vector<Rank> ranks_;
+  bool stopped_ = false;
+};
+
+// Passes on what another run came to.
+class AsFarAs final : public TraceSink {
+ public:
+  AsFarAs(const Reached& reached, TraceSink& to) : reached_(reached), to_(to) {}
+
+  void observe(const Observation& o) override {
+    if (reached_.has(o)) to_.observe(o);
+  }
+  void event_done(std::uint32_t rank, std::uint32_t event) override {
+    if (reached_.has(rank, event)) to_.event_done(rank, event);
+  }
+
+ private:
+  const Reached& reached_;
+  TraceSink& to_;
+};
+
+}  // namespace gradledger::ref

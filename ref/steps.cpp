@@ -227,7 +227,7 @@ void StepJudge::judge_norms(std::uint32_t event, const Step& step) {
     if (mine.skips()) continue;
     for (const auto& [fact, verb] : {std::pair{StepFact::gradient_norm, "reports"}, std::pair{StepFact::clipping_norm, "clips by"}}) {
       const auto norm = mine.reported(fact);
-      const bool told = mine.done || fact != StepFact::gradient_norm;  // a step that raises or hangs reports to nobody
+      const bool told = fact != StepFact::gradient_norm || mine.done || !(mine.raised || hangs_);  // a step that raises or hangs reports to nobody
       if (!norm || !told || std::abs(*norm - step.norm.value) <= bound) continue;
       add(FindingClass::wrong_norm, event, rank,
           fmt::format("{} a gradient norm of {:.9g}, due is {:.9g}, and rounding explains at most {:.3g} of the difference", verb, *norm, step.norm.value, bound),

@@ -44,6 +44,8 @@ class StepJudge final : public TraceSink {
   void step_fact(const StepRecord& record) override;
   void event_done(std::uint32_t rank, std::uint32_t event) override;
   void engine_error(const EngineErrorRecord& record) override;
+  void deadlock(const DeadlockRecord&) override { hangs_ = true; }
+  void mismatch(const MismatchRecord&) override { hangs_ = true; }
 
   // Precondition: the run is over.
   std::vector<StepMismatch> mismatches();
@@ -91,6 +93,7 @@ class StepJudge final : public TraceSink {
   std::vector<StepMismatch> out_;
   std::vector<MissingFact> missing_;
   std::set<std::uint32_t> decided_;
+  bool hangs_ = false;                                            // some rank
   std::map<std::pair<std::uint32_t, std::uint32_t>, Said> said_;  // by step event and rank
 };
 

@@ -1,5 +1,7 @@
 // The oracle with a handful of runs: how many it takes, and what it says of small shards, coarse formats, planted overflows and producers that lie.
+#include <algorithm>
 #include <array>
+#include <filesystem>
 #include <map>
 #include <string_view>
 
@@ -275,6 +277,20 @@ TEST(few_runs, follow_conditions_of_use) {
   }
   deepspeed_config(s).zero.stage = 3;  // a parameter unused in a window keeps its partition of the window before
   EXPECT_EQ(classes(judge_few(s).verdict), Set{"stale-gradient"});
+}
+
+// The norm that refuses to be zero is of the values alone: a linear run steps.
+TEST(few_runs, judge_no_window_that_the_loop_did_not_come_to) {
+  const Scenario s = load_scenario(std::filesystem::path(GRADLEDGER_SOURCE_DIR) / "scenarios/live/bf16-optimizer-refuses-a-zero-norm.json").value();
+  EXPECT_EQ(judge(s).coverage.windows_judged, 1u);
+  EXPECT_EQ(judge_few(s).verdict.coverage.windows_judged, 0u);
+}
+
+TEST(few_runs, do_not_show_weights_of_an_approximation_as_due) {
+  const Scenario s = load_scenario(std::filesystem::path(GRADLEDGER_SOURCE_DIR) / "scenarios/ddp/powersgd-approximates.json").value();
+  const ref::Verdict few = judge_few(s).verdict;
+  EXPECT_GT(few.inconclusive_rows.by_reason[static_cast<std::size_t>(ref::NotTold::approximated)], 0u);
+  EXPECT_TRUE(std::any_of(few.applied.begin(), few.applied.end(), [](const ref::AppliedRow& row) { return row.row.inconclusive == ref::NotTold::approximated; }));
 }
 
 TEST(few_runs, say_what_they_leave_out) {

@@ -232,6 +232,8 @@ def test_nothing_is_clipped_where_no_decision_may_depend_on_values(command):
     configure(command, linear=True)
     ok(command.event("backward", GIVEN))
     assert shown(ok(command.event("clip_gradients", max_norm=1e-3, group="rank"))[0]) == MEAN
+    assert shown(ok(command.event("clip_gradients", max_norm=1e-3, group="world"))[0]) == MEAN
+    assert command.event("clip_gradients", max_norm=1e-3, group="nowhere")[0]["error"]["type"] == "Refused"
 
 
 def test_zero_grad_can_fill_instead_of_dropping(command):

@@ -182,6 +182,13 @@ def test_an_overflow_skips_the_step_and_halves_the_scale(session: Session, stage
     assert set(map(tuple, together(answers, "parameter").values())) in ({(0.0, 0.0)}, {(0.0,)})
 
 
+def test_a_loops_clip_is_asked_for_in_a_linear_run_too_and_leaves_the_values(session: Session) -> None:
+    ok(session.configure(zero(0), linear=True))
+    before = together(session.backward(0), "replicated")
+    assert before and together(ok(session.event("clip_gradients", max_norm=1e-3, group="world")), "replicated") == before
+    assert session.event("clip_gradients", max_norm=1e-3, group="nowhere")[0]["error"]["type"] == "Refused"
+
+
 def test_the_applied_gradient_is_clipped_and_a_linear_run_does_not_clip(session: Session) -> None:
     norm = sum(value**2 for value in mean({0: 0.5}).values()) ** 0.5
     for linear in (False, True):

@@ -23,9 +23,10 @@ class Reached final : public TraceSink {
   void deadlock(const DeadlockRecord&) override { stopped_ = true; }
   void mismatch(const MismatchRecord&) override { stopped_ = true; }
 
+  bool stopped() const { return stopped_; }
   // A run that came to its end has all of its events.
   bool has(std::uint32_t rank, std::uint32_t event) const { return !stopped_ || event < ranks_[rank].events; }
-  bool has(const Observation& o) const {
+  bool has(const auto& o) const {  // an observation, of numbers or of weights
     const Rank& rank = ranks_[o.rank];
     if (!stopped_ || o.event + 1 < rank.events) return true;
     return o.event + 1 == rank.events && (rank.done || rank.shown.contains({o.at_end, std::string(o.buffer)}));
@@ -48,13 +49,16 @@ class Reached final : public TraceSink {
   bool stopped_ = false;
 };
 
-// Passes on what another run came to.
+// Passes on what another run came to. Rounds that repeat are shown event by event.
 class AsFarAs final : public TraceSink {
  public:
   AsFarAs(const Reached& reached, TraceSink& to) : reached_(reached), to_(to) {}
 
   void observe(const Observation& o) override {
     if (reached_.has(o)) to_.observe(o);
+  }
+  void weights(const WeightObservation& o) override {
+    if (reached_.has(o)) to_.weights(o);
   }
   void event_done(std::uint32_t rank, std::uint32_t event) override {
     if (reached_.has(rank, event)) to_.event_done(rank, event);

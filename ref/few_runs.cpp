@@ -3,7 +3,6 @@
 // a run for each contribution.
 #include <algorithm>
 
-#include "ref/as_far_as.h"
 #include "ref/packed_runs.h"
 #include "ref/passes.h"
 
@@ -20,12 +19,11 @@ void Passes::few_runs(Verdict& verdict) {
   verdict.few_runs = true;
   verdict.dyadic = range_.dyadic;
   verdict.contributions = static_cast<std::uint32_t>(all_contributions().size());
-  Reached reached(workload_.world_size);
-  if (kind == GradientKind::probe) value_pass(*mixed_source(workload_, timeline_, value_seed(GradientKind::normal)), true, verdict, &reached);
-  else value_pass(kind, true, verdict, &reached);
+  if (kind == GradientKind::probe) value_pass(*mixed_source(workload_, timeline_, value_seed(GradientKind::normal)), true, verdict);
+  else value_pass(kind, true, verdict);
   if (!evidence_.facts.races.empty()) ledger_schedule_.policy = Schedule::Policy::in_order;
   PackedRuns runs(workload_, timeline_, ledger_, range_, options_.seed);
-  first_packed_run(runs, reached, verdict);
+  first_packed_run(runs, verdict);
   RunOptions again;
   again.linear = true;
   again.schedule = ledger_schedule_;
@@ -42,7 +40,7 @@ void Passes::few_runs(Verdict& verdict) {
 }
 
 // Held to the books.
-void Passes::first_packed_run(PackedRuns& runs, const Reached& reached, Verdict& verdict) {
+void Passes::first_packed_run(PackedRuns& runs, Verdict& verdict) {
   const GradientSource& source = runs.next_run();
   if (runs.classes() > 1) runs.expect_wrong(evidence_.values);
   const Model::Mode mode = runs.exact() ? Model::Mode::exact : Model::Mode::bounded;
@@ -52,7 +50,7 @@ void Passes::first_packed_run(PackedRuns& runs, const Reached& reached, Verdict&
   run.linear = true;
   run.schedule = ledger_schedule_;
   const std::unique_ptr<TraceSink> keeper = runs.keeper(&judge);
-  AsFarAs shown(reached, *keeper);
+  AsFarAs shown(reached_, *keeper);
   producer_.run(source, run, shown);
   ++verdict.fingerprint_passes;
   verdict.ledger.add(judge.statistics());

@@ -46,6 +46,8 @@ struct FindingClassInfo {
 std::span<const FindingClassInfo> finding_classes();
 std::string_view name_of(FindingClass finding);
 std::optional<FindingClass> finding_class_named(std::string_view name);
+// By how much contributions weigh. The table has these first.
+constexpr bool is_named_by_weights(FindingClass finding) { return finding <= FindingClass::misplaced_shard; }
 
 // A contribution whose weight is not what it must be.
 struct Miscounted {

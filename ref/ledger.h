@@ -29,6 +29,8 @@ struct CoefficientRun {
   double coefficient = 0;
   bool open = false;       // nothing tells it: what is due stands in its place
   bool misplaced = false;  // what is due of other elements is there too, beside this weight
+
+  bool same_weight(const CoefficientRun& other) const { return coefficient == other.coefficient && open == other.open && misplaced == other.misplaced; }
 };
 
 struct LedgerColumn {
@@ -39,6 +41,12 @@ struct LedgerColumn {
   double own = 0, averaged = 0;                            // what it weighs by the contract, in its rank's own sum and in what is applied, before anybody set anything
   boost::container::small_vector<CoefficientRun, 1> runs;  // one most often, and columns by the million
   std::vector<Contribution> alike;                         // with the same data: what is wrong of this one may be wrong of them
+
+  // Precondition: it begins where the last one ends.
+  void append(const CoefficientRun& run) {
+    if (!runs.empty() && runs.back().same_weight(run)) runs.back().end = run.end;
+    else runs.push_back(run);
+  }
 };
 
 struct LedgerEntry {

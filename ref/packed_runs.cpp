@@ -114,13 +114,13 @@ bool PackedRuns::decode() {
   return done;
 }
 
-BornOut PackedRuns::bear_out(const LedgerEntry& alone) const {
+BornOut PackedRuns::bear_out(LedgerEntry& alone) const {
   const auto kept = kept_.find(alone.key);
   if (kept == kept_.end()) return BornOut::no;
-  LedgerEntry entry = alone;
-  std::erase_if(entry.layout, [](const ElementRange& piece) { return piece.begin == piece.end; });
-  if (entry.layout != kept->second.layout) return BornOut::no;
-  TakingApart taking(workload_, timeline_, ledger_, rounding_, entry);
+  std::erase_if(alone.layout, [](const ElementRange& piece) { return piece.begin == piece.end; });
+  if (alone.layout != kept->second.layout) return BornOut::no;
+  TakingApart taking(workload_, timeline_, ledger_, rounding_, alone);
+  taking.set_wrong(kept->second.wrong);
   add_runs(kept->second, taking);
   return taking.bear_out();
 }

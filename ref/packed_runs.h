@@ -30,8 +30,8 @@ class PackedRuns {
   // Of the first run: keeps what its judge finds wrong. Of a later one: what was kept of the first.
   std::unique_ptr<TraceSink> keeper(PassJudge* judge);
 
-  // What these runs left of a snapshot, of which runs of one contribution each told the weights.
-  BornOut bear_out(const LedgerEntry& alone) const;
+  // What these runs left of a snapshot, of which runs of one contribution each told the weights. Those that the sums contradict become open.
+  BornOut bear_out(LedgerEntry& alone) const;
 
   // Works weights out of all runs so far. True: nothing stays open that another run could tell.
   bool decode();

@@ -57,7 +57,8 @@ Passes::Passes(const Workload& workload, const Timeline& timeline, Producer& pro
       options_(options),
       weights_(producer.capabilities().weights && options.executor != Executor::numeric),
       range_(range_of(workload, timeline, producer, weights_)),
-      ledger_(workload, timeline, range_) {}
+      ledger_(workload, timeline, range_),
+      reached_(workload.world_size) {}
 
 void Passes::run(Verdict& verdict) {
   const auto& optimizers = timeline_.contract.optimizers;
@@ -82,13 +83,11 @@ void Passes::run(Verdict& verdict) {
 }
 
 // Random, adversarial or given data, with every decision of the engine alive.
-void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict, TraceSink* also) {
-  value_pass(*value_source(workload_, timeline_, kind, value_seed(kind)), primary, verdict, also);
-}
+void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) { value_pass(*value_source(workload_, timeline_, kind, value_seed(kind)), primary, verdict); }
 
 std::uint64_t Passes::value_seed(GradientKind kind) const { return hash_keys({options_.seed, workload_.gradients.seed, static_cast<std::uint64_t>(kind)}); }
 
-void Passes::value_pass(const GradientSource& given, bool primary, Verdict& verdict, TraceSink* also) {
+void Passes::value_pass(const GradientSource& given, bool primary, Verdict& verdict) {
   const PlantedSource source(given, timeline_);
   Model model(workload_, timeline_, source, Model::Mode::bounded);
   const bool only = producer_.capabilities().one_pass;  // there is no pass of probes that asks what the loop means
@@ -108,7 +107,7 @@ void Passes::value_pass(const GradientSource& given, bool primary, Verdict& verd
   tee.add(&steps);
   tee.add(&kept);
   if (primary) tee.add(options_.watch);
-  tee.add(also);
+  if (primary) tee.add(&reached_);
   tee.add(&values);  // last: it forgets what is past
   RunOptions run;
   run.schedule = primary ? options_.schedule : ledger_schedule_;
@@ -181,8 +180,9 @@ RunSummary Passes::run_on_weights(RunOptions run, TraceSink* also, Verdict& verd
   run.linear = true;
   run.weights = true;
   Tee tee;
+  AsFarAs shown(reached_, judge);
   tee.add(also);
-  tee.add(&judge);
+  tee.add(reached_.stopped() ? static_cast<TraceSink*>(&shown) : &judge);
   const bool all_memory = !run.once || (options_.watch && !dynamic_cast<const NeedsNoRepeatedMemory*>(options_.watch));
   OfWeights brief(tee);
   RunSummary summary = producer_.run(SingleSource(range_), run, all_memory ? static_cast<TraceSink&>(tee) : brief);
@@ -230,7 +230,8 @@ void Passes::fingerprint_passes(Verdict& verdict) {
     fingerprint.set_pass(pass);
     Model model(workload_, timeline_, source, mode, {.wide = range_.wide});
     PassJudge judge(workload_, timeline_, model, mode, 0.0, pass == 0 ? &evidence_.seen : nullptr, meant(source, mode));
-    producer_.run(source, run, judge);
+    AsFarAs shown(reached_, judge);
+    producer_.run(source, run, shown);
     ++verdict.fingerprint_passes;
     verdict.ledger.add(judge.statistics());
     for (const Mismatch& mismatch : judge.mismatches()) {

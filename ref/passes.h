@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ref/as_far_as.h"
 #include "ref/oracle.h"
 #include "ref/steps.h"
 
@@ -28,7 +29,6 @@ struct Evidence {
 };
 
 class PackedRuns;
-class Reached;
 class WeightsJudge;
 
 class Passes {
@@ -44,12 +44,12 @@ class Passes {
  private:
   using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;  // backward, rank
 
-  void value_pass(GradientKind kind, bool primary, Verdict& verdict, TraceSink* also = nullptr);
-  void value_pass(const GradientSource& given, bool primary, Verdict& verdict, TraceSink* also = nullptr);
+  void value_pass(GradientKind kind, bool primary, Verdict& verdict);
+  void value_pass(const GradientSource& given, bool primary, Verdict& verdict);
   std::uint64_t value_seed(GradientKind kind) const;
   void one_pass(Verdict& verdict);
   void few_runs(Verdict& verdict);
-  void first_packed_run(PackedRuns& runs, const Reached& reached, Verdict& verdict);
+  void first_packed_run(PackedRuns& runs, Verdict& verdict);
   void look_at_each_alone(PackedRuns& runs, Verdict& verdict);
   void keep_packed(PackedRuns& runs, Verdict& verdict);
   void say_left_out(const PackedRuns& runs, Verdict& verdict) const;
@@ -78,6 +78,7 @@ class Passes {
   ProbeRange range_;
   Ledger ledger_;
   Evidence evidence_;
+  Reached reached_;  // by the primary run of values: linear ones are judged no further
 };
 
 }  // namespace gradledger::ref

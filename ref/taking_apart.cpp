@@ -378,9 +378,7 @@ void TakingApart::write() {
       run.open = run.open || (used && (became_[e] == unknown || (became_[e] == as_due && due != 0 && dark[piece_of_[e]])));
       if (became_[e] == elsewhere) place(k, instead_.at(e), run);
       open_ = open_ || run.open;
-      if (!column.runs.empty() && column.runs.back().coefficient == run.coefficient && column.runs.back().open == run.open && column.runs.back().misplaced == run.misplaced)
-        column.runs.back().end = e + 1;
-      else column.runs.push_back(run);
+      column.append(run);
     }
   }
 }

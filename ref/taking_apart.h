@@ -43,7 +43,7 @@ class TakingApart {
 
   // False: it is too large.
   bool run();
-  // In place of run(), of an entry with weights, which each contribution showed in a run of its own.
+  // In place of run(), of an entry with weights, which each contribution showed in a run of its own. Due ones of an element that is wrong become open.
   BornOut bear_out();
   bool open() const { return open_; }
   // Of what was told without gaps, each once.
@@ -65,6 +65,7 @@ class TakingApart {
   std::vector<PackedRow> rows_of(const Elements& elements) const;
   std::vector<Elements> parts(const Elements& elements) const;
   bool fits(const RowWeights& answer, std::uint32_t element) const;
+  void open_where_wrong(const Elements& elements);
   bool says_wrong_is_due(const RowWeights& answer, const Elements& elements) const;
   struct Part;
   struct Instead {

@@ -40,9 +40,11 @@ BornOut TakingApart::bear_out() {
   RowWeights weights;
   weights.open.assign(columns.size(), false);
   std::uint32_t elsewhere = 0, alike = 0;
+  Elements wrong_as_due;
   for (std::uint32_t e = 0; e < numel_; ++e) {
     weights.value.clear();
     for (AlongRuns& column : columns) weights.value.push_back(column.at(e));
+    if (says_wrong_is_due(weights, {e})) wrong_as_due.push_back(e);
     // Sums may be rounded where the runs of one contribution are not.
     if (std::all_of(rows_.begin(), rows_.end(), [&](const auto& rows) { return !rows[e].gradients || solver_.explains(weights, rows[e], true); })) continue;
     switch (out_of_place(weights, e)) {
@@ -52,8 +54,27 @@ BornOut TakingApart::bear_out() {
     }
   }
   // Two elements may have the same number. One that is there in place of the other is then told by its neighbours.
+  open_where_wrong(wrong_as_due);
   if (elsewhere > 0) return BornOut::out_of_place;
   return alike > 0 ? BornOut::no : BornOut::as_weights;
+}
+
+// Its weights are off by less than what a lone contribution may be rounded by. Elements are in order.
+void TakingApart::open_where_wrong(const Elements& elements) {
+  for (LedgerColumn& column : entry_.columns) {
+    const auto known = std::move(column.runs);
+    column.runs.clear();
+    auto next = elements.begin();
+    for (CoefficientRun rest : known)
+      while (rest.begin < rest.end) {
+        CoefficientRun part = rest;
+        while (next != elements.end() && *next < rest.begin) ++next;
+        part.open = part.open || (next != elements.end() && *next == rest.begin);
+        if (next != elements.end()) part.end = *next == rest.begin ? rest.begin + 1 : std::min<std::uint64_t>(rest.end, *next);
+        column.append(part);
+        rest.begin = part.end;
+      }
+  }
 }
 
 // Whether what runs of one contribution show of an element is in part that of another element: off by the quotient of the two's numbers, one for all that

@@ -71,9 +71,9 @@ double clipped_to(const Timeline& timeline, std::uint32_t event) {
   return clip ? clip->max_norm : timeline.contract.clip.max_norm;
 }
 
-// The first event up to `last` that clips by a norm which differs in its rounding alone: a framework adds up in an order of its own, and gradients are
+// Whether an event up to `last` clips by a norm which differs in its rounding alone: a framework adds up in an order of its own, and gradients are
 // other behind it, in both rightly.
-std::uint32_t first_other_norm(const Scenario& scenario, const Timeline& timeline, const Weights& real, const Weights& model, std::uint32_t last) {
+bool clips_by_another_norm(const Scenario& scenario, const Timeline& timeline, const Weights& real, const Weights& model, std::uint32_t last) {
   std::uint64_t numel = 0;
   for (const Parameter& parameter : scenario.parameters) numel += parameter.numel;
   for (const auto& [norm, value] : real.norms()) {
@@ -81,9 +81,23 @@ std::uint32_t first_other_norm(const Scenario& scenario, const Timeline& timelin
     if (std::get<0>(norm) > last) break;
     if (found == model.norms().end() || same(value, found->second)) continue;
     const double larger = std::max(std::abs(value), std::abs(found->second)), limit = clipped_to(timeline, std::get<0>(norm)), rounding = rounding_of_norms(numel, larger);
-    if (limit > 0 && larger + rounding >= limit && std::abs(value - found->second) <= rounding) return std::get<0>(norm);
+    if (limit > 0 && larger + rounding >= limit && std::abs(value - found->second) <= rounding) return true;
   }
-  return never;
+  return false;
+}
+
+// Whether a step up to `last` updates the parameter by an approximation that the contract allows, in whose place the model has the average. Where a
+// norm clips, every parameter depends on each.
+bool approximated(const Timeline& timeline, std::uint32_t parameter, std::uint32_t last) {
+  if (!timeline.contract.approximation) return false;
+  bool clips = false;
+  for (std::uint32_t event = 0; event <= last; ++event) {
+    clips = clips || clipped_to(timeline, event) > 0;
+    if (!timeline.events[event].steps()) continue;
+    for (std::uint32_t p = 0; p < timeline.contract.approximation->values.size(); ++p)
+      if ((clips || p == parameter) && timeline.approximates_values(p, event, false)) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -117,9 +131,14 @@ std::optional<AgainstModel> against_model(const Loaded& loaded, const Options& o
     out.events += event != last;
     last = event;
     if (same(value, found->second)) continue;
-    if (const std::uint32_t norm = first_other_norm(loaded.scenario, loaded.timeline, real, model, event); norm != never) {
+    if (approximated(loaded.timeline, parameter, event)) {
       --out.elements;
-      out.up_to = loaded.timeline.describe(norm);
+      out.up_to = "an approximation";
+      continue;
+    }
+    if (clips_by_another_norm(loaded.scenario, loaded.timeline, real, model, event)) {
+      --out.elements;
+      out.up_to = "the rounding of a norm";
       return out;
     }
     out.difference = fmt::format("after {}, rank {}: {}[{}] is {} there and {} in the model", loaded.timeline.describe(event), rank, loaded.scenario.parameters[parameter].name,

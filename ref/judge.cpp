@@ -126,6 +126,8 @@ void PassJudge::compare_piece(const Observation& o, const ObservedPiece& piece, 
     add_element(mismatch.ranges, p, piece.parameter_offset + i);
     ++mismatch.wrong_elements;
     const double error = std::abs(stored - expected);
+    const double true_error = std::isnan(error) ? HUGE_VAL : error / held.scale;
+    mismatch.squared_errors += true_error * true_error;
     const double measure = std::isnan(error) ? HUGE_VAL : bound > 0 ? error / bound : error;
     if (measure <= differences.worst) continue;
     differences.worst = measure;

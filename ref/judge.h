@@ -22,6 +22,7 @@ struct Mismatch {
   std::uint32_t after = never;  // local sums: due are contributions after this reduction
   double scale = 1.0;
   std::uint64_t wrong_elements = 0;
+  double squared_errors = 0;         // of these, together, in units of the true gradient; infinite where one is not finite
   WorstElement worst;                // largest error over bound; exact comparisons: largest error
   std::vector<ElementRange> ranges;  // of wrong elements, neighbours merged
   std::optional<Quantity> clipping;  // applied gradients that are right but for one common factor: that factor and the due one

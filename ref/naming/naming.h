@@ -35,6 +35,8 @@ class Naming {
   }
   bool decided(std::uint32_t step) const;
   bool follows(std::uint32_t step) const;
+  bool follows(const StepMismatch& mismatch) const;
+  bool gradients_are_named(std::uint32_t step) const;
   bool explained(std::uint32_t step) const;
   bool left_open(std::uint32_t step) const;
   bool left_open(const SnapshotKey& key) const;

@@ -1,6 +1,7 @@
 #include "ref/naming/naming.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -12,22 +13,37 @@ bool Naming::decided(std::uint32_t step) const {
   return found_in(step, [](const Finding& f) { return f.finding == FindingClass::wrong_skip || f.finding == FindingClass::nonfinite_missed; });
 }
 
+bool Naming::gradients_are_named(std::uint32_t step) const {
+  return found_in(
+      step, [](const Finding& f) { return f.finding < FindingClass::rank_divergence || f.finding == FindingClass::wrong_skip || f.finding == FindingClass::nonfinite_missed; });
+}
+
 // A norm, a factor or a scale follows from the gradients of its window: where these are wrong, it is no finding of its own. They may be wrong without one of
 // their own, behind a window that has one.
 bool Naming::follows(std::uint32_t step) const {
   const auto off = [&](const Mismatch& m) { return m.step == step && holds_gradients(m.role) && !m.clipping; };
   if (std::any_of(evidence_.values.begin(), evidence_.values.end(), off)) return true;
-  return found_in(step, [](const Finding& f) {
-    return f.finding < FindingClass::rank_divergence || (f.finding == FindingClass::rounding_excess && holds_gradients(f.role)) || f.finding == FindingClass::wrong_skip ||
-           f.finding == FindingClass::nonfinite_missed;
-  });
+  return gradients_are_named(step) || found_in(step, [](const Finding& f) { return f.finding == FindingClass::rounding_excess && holds_gradients(f.role); });
+}
+
+// Values that are off by some rounding move a norm no further than the norm of what they are off by, by the triangle inequality: errors of n ranks that are
+// added up have at most sqrt(n) times the norm of all of them.
+bool Naming::follows(const StepMismatch& mismatch) const {
+  const std::uint32_t step = timeline_.events[mismatch.event].step;
+  if (mismatch.finding != FindingClass::wrong_norm || !mismatch.quantity || gradients_are_named(step)) return follows(step);
+  double squares = 0;
+  for (const Mismatch& m : evidence_.values)
+    if (m.step == step && holds_gradients(m.role) && !m.clipping) squares += m.squared_errors;
+  const Quantity& norm = *mismatch.quantity;
+  const double off = std::abs(norm.observed - norm.due) - norm.bound;
+  return (std::isnan(off) ? HUGE_VAL : off) <= std::sqrt(workload_.world_size * squares);
 }
 
 void Naming::name_steps(bool after_gradients) {
   for (const StepMismatch& m : evidence_.steps) {
     const bool decision = m.finding == FindingClass::wrong_skip || m.finding == FindingClass::nonfinite_missed;
     const std::uint32_t step = timeline_.events[m.event].step;
-    if (decision == after_gradients || races_before(step) || find(m.finding, step, m.rank) || (after_gradients && follows(step))) continue;
+    if (decision == after_gradients || races_before(step) || find(m.finding, step, m.rank) || (after_gradients && follows(m))) continue;
     if (m.finding == FindingClass::wrong_scale && explained(step)) continue;
     Finding& finding = add(m.finding, m.event, m.rank);
     finding.quantity = m.quantity;

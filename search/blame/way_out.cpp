@@ -33,7 +33,9 @@ class Defects {
     return seen && seen->contains({f.finding, window_of(f, timeline_)});
   }
 
+  // Nothing where they do not show it, as what the model does not have of a real framework.
   std::optional<ref::KnownDefect> of(const Finding& f) {
+    if (!shows(f)) return std::nullopt;
     for (const Repair& repair : history_.repairs()) {
       const Entry& entry = **entry_named(repair.entry, "");
       if (std::find(entry.classes.begin(), entry.classes.end(), name_of(f.finding)) == entry.classes.end()) continue;

@@ -292,6 +292,22 @@ TEST(a_known_defect, is_shown_by_the_release_that_it_is_dated_from_and_not_by_th
   EXPECT_GT(compared, 25u);
 }
 
+// As of a real framework, whose few runs find what the model's runs do not.
+TEST(a_known_defect, is_none_that_the_model_does_not_show) {
+  Scenario s = scenario_at("live/15-unfused-optimizer-reports-the-scaled-norm.json");
+  const Timeline timeline = make_timeline(s).value();
+  const ref::Verdict found = judge(s);
+  ASSERT_EQ(classes(found), std::set<std::string>{"wrong-norm"});
+  const auto known = [&](const search::Judge& model) {
+    std::vector<ref::Finding> findings = explained(s);
+    for (ref::Finding& f : findings) f.known.reset();
+    search::find_known_defects(s, timeline, findings, model);
+    return findings.front().known.has_value();
+  };
+  EXPECT_TRUE(known([](const Scenario& other, const Timeline&) { return judge(other); }));
+  EXPECT_FALSE(known([](const Scenario&, const Timeline&) { return ref::Verdict{}; }));
+}
+
 TEST(a_known_defect, is_none_of_a_clean_script_or_of_usage) {
   Scenario s = base_scenario(2, {8, 8}, Dtype::float32);
   deepspeed_config(s).zero.stage = 2;

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from typing import Any, Callable
 
 import torch
@@ -52,3 +53,18 @@ def named_as_of_cuda(of: Callable[..., Any]) -> Callable[..., Any]:
             return of(self, *arguments, **options)
         return of(self).replace("torch.", "torch.cuda.", 1)
     return named
+
+
+def quantizes_nothing_by_itself() -> bool:
+    """Without Transformer Engine some releases, as 0.12.0, refuse to quantize even where no parameter is of fp8, so that no step of the distributed optimizer
+    ends. Later ones return there, and so do all with Transformer Engine. Whether that had to be made so."""
+    from megatron.core import fp8_utils
+    quantize = getattr(fp8_utils, "_quantize_param_shard_impl", None)
+    if quantize is None or importlib.util.find_spec("transformer_engine") is not None:
+        return False
+    try:
+        quantize([], [], [], None, None)
+        return False
+    except RuntimeError:
+        fp8_utils._quantize_param_shard_impl = lambda parameters, *rest: quantize(parameters, *rest) if parameters else None
+        return True

@@ -10,14 +10,12 @@
 namespace gradledger {
 namespace {
 
-// The initial scale that bf16 inherited from fp16's dynamic scaler while one wrapper served both.
-constexpr double inherited_bf16_scale = 65536.0;
-
 LossScaler scaler_for(const Scenario& scenario, const Behaviour& behaviour) {
   const DeepSpeedConfig& config = deepspeed_config(scenario);
   if (config.fp16.enabled) return LossScaler(config.fp16, false, ScaleGrowth::one_step_later);
-  const bool inherits = config.bf16.enabled && behaviour.bf16_st0_zero_grad == Bf16Stage0ZeroGrad::skipped;
-  return LossScaler::fixed(inherits ? inherited_bf16_scale : 1.0);
+  // FP16_UnfusedOptimizer serves both, and for a while did not ask which it is.
+  const bool inherits = config.bf16.enabled && !scenario.engine.optimizer.fused() && behaviour.bf16_st0_zero_grad == Bf16Stage0ZeroGrad::skipped;
+  return inherits ? LossScaler(config.fp16, false, ScaleGrowth::one_step_later) : LossScaler::fixed(1.0);
 }
 
 }  // namespace

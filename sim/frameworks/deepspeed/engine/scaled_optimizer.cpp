@@ -9,7 +9,11 @@
 namespace gradledger {
 
 void ScaledOptimizer::on_value(std::uint32_t stage, double value, ProgramWriter& w) {
+  const bool clips = gradient_clipping_of(scenario()) > 0 && !linear();
   if (stage == norm_known) {
+    if (refuses_invalid_norms() && !std::isfinite(value))
+      throw FrameworkError{"RuntimeError", "linalg.vector_norm: Expected a floating point or complex tensor as input. Got Long"};
+    if (!clips) return finish_step(w, std::nullopt);
     report_clipping_norm(w, norm_of(value) / unscaled_by());
     return finish_step(w, norm_of(value));
   }
@@ -32,8 +36,7 @@ void ScaledOptimizer::on_value(std::uint32_t stage, double value, ProgramWriter&
   if (stage == overflow_known) emit_norm(w);
   // Muon's is the norm of its updates, which nobody knows here.
   if (!uses_muon(scenario())) w.report(StepFact::gradient_norm, norm_, reported_norm_factor());
-  const bool clips = gradient_clipping_of(scenario()) > 0 && !linear();
-  if (!clips) return finish_step(w, std::nullopt);
+  if (!clips && (linear() || !refuses_invalid_norms())) return finish_step(w, std::nullopt);
   if (stage == norm_checked) return on_value(norm_known, value, w);
   read(w, norm_known, awaited_norm());
 }

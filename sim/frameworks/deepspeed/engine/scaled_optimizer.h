@@ -25,8 +25,9 @@ class ScaledOptimizer : public DeepSpeedEngine {
   // ---- what the wrapper fills in, in the order of a step
   virtual bool skips_on(bool overflow) const { return overflow; }
   virtual bool skips_invalid_norms() const { return behaviour().invalid_norm == InvalidNorm::skipped; }
-  virtual void require_gradients() const {}      // of a step that does not skip, before it asks for their norm
-  virtual void emit_norm(ProgramWriter& w) = 0;  // into norm_
+  virtual void require_gradients() const {}                     // of a step that does not skip, before it asks for their norm
+  virtual void emit_norm(ProgramWriter& w) = 0;                 // into norm_
+  virtual bool refuses_invalid_norms() const { return false; }  // it raises then
   virtual Slice awaited_norm() const { return norm_; }
   virtual double norm_of(double awaited) const { return awaited; }
   virtual double reported_norm_factor() const { return 1.0 / unscaled_by(); }

@@ -80,9 +80,10 @@ void ZeroStage1And2::clear_backward_seen_flag(ProgramWriter& w) {
   epilogue_ran_ = false;
 }
 
-// DeepSpeed#7018: before it the counter moved here, whatever was reduced since.
-void ZeroStage1And2::backward_prologue(ProgramWriter&) {
+// Before DeepSpeed#7018 the counter moved here, whatever was reduced since; before DeepSpeed#6993 engine.backward() brings the buffers, be there a gradient or not.
+void ZeroStage1And2::backward_prologue(ProgramWriter& w) {
   if (behaviour().stage12_micro_step_id == MicroStepCount::each_backward) ++micro_step_id_;
+  if (behaviour().released_bucket == ReleasedBucket::none) setup_buckets(w);
 }
 
 // ---- backward: each parameter's hook ----------------------------------------------------------------------------------------------
@@ -200,11 +201,12 @@ void ZeroStage1And2::flush_coalesced(ProgramWriter& w) {
   partition_epilogue(w);
 }
 
-// The end of the reduction before has let go of the buffers, and only a gradient brings them back, or a pipeline: neither a call by hand nor a backward without
-// one does.
+// The end of the reduction before has let go of the buffers, and a backward brings them back, or a pipeline: no call by hand does, nor, since DeepSpeed#6993,
+// a backward without a gradient. DeepSpeed#7018 lets go of them when it is made, too.
 void ZeroStage1And2::require_bucket() const {
   if (!contiguous_ || ready_for_gradients_ || in_pipeline()) return;
-  if (behaviour().released_bucket == ReleasedBucket::none && had_buckets_) throw FrameworkError{"TypeError", "'NoneType' object is not subscriptable"};
+  if (behaviour().released_bucket == ReleasedBucket::none && (had_buckets_ || behaviour().stage12_micro_step_id == MicroStepCount::each_reduction))
+    throw FrameworkError{"TypeError", "'NoneType' object is not subscriptable"};
   if (behaviour().released_bucket == ReleasedBucket::none) throw FrameworkError{"AttributeError", "'DeepSpeedZeroOptimizer' object has no attribute 'ipg_buffer'"};
   throw FrameworkError{"IndexError", "list index out of range"};
 }

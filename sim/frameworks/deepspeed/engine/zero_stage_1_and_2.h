@@ -34,6 +34,7 @@ class ZeroStage1And2 final : public ScaledOptimizer {
   void finalise_unmanaged(ProgramWriter& w) override;  // stage_1_and_2.py: finalize_gradient_accumulation_boundary, at 0.19.7
   void model_step(ProgramWriter& w) override;          // stage_1_and_2.py: step, at 0.19.7
   bool skips_invalid_norms() const override;
+  bool refuses_invalid_norms() const override;
   void emit_norm(ProgramWriter& w) override;  // stage_1_and_2.py: scaled_global_norm, at 0.19.7
   double reported_norm_factor() const override;
   void skip_step(ProgramWriter& w) override;                                             // stage_1_and_2.py: step, at 0.19.7
@@ -138,6 +139,7 @@ class ZeroStage1And2 final : public ScaledOptimizer {
   std::int64_t micro_step_id_ = -1;
   bool ready_for_gradients_ = false;
   bool had_buckets_ = false;
+  bool out_of_reach_ = false;  // of safe_set_full_grad, which has the gradients of a skipped window
   bool epilogue_ran_ = false;
   std::vector<bool> already_reduced_;
   Bucket bucket_;

@@ -25,9 +25,10 @@ void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
 void ZeroStage1And2::set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) {
   const std::uint32_t p = event.parameter;
   const OwnedPart part = owned(p);
-  const Slice held = part.numel > 0 ? kept_->user_gradient(keeping(), part) : Slice{};
+  const bool reaches = part.numel > 0 && !out_of_reach_;
+  const Slice held = reaches ? kept_->user_gradient(keeping(), part) : Slice{};
   Tensor full = times_factor(event, w, held, part.parameter_offset);
-  if (part.numel > 0) {
+  if (reaches) {
     const Slice own = full.slice.part(part.parameter_offset, part.numel);
     w.copy_over_the_bus(held, own, false);
     kept_->user_has_set(w, keeping(), p, full.slice, own, has_recorded_norm_refreshed(event));
@@ -48,7 +49,7 @@ void ZeroStage1And2::fold(StateFold& f) const {
   DeepSpeedEngine::fold(f);
   scaler_.fold(f);
   f.number(static_cast<std::uint64_t>(micro_step_id_));
-  f.flags({ready_for_gradients_, had_buckets_, epilogue_ran_, bucket_.extra_large});
+  f.flags({ready_for_gradients_, had_buckets_, out_of_reach_, epilogue_ran_, bucket_.extra_large});
   f.flags(already_reduced_);
   f.number(bucket_.elements);
   f.number(bucket_.index);

@@ -31,12 +31,15 @@ void ZeroStage1And2::model_step(ProgramWriter& w) {
 // Where bf16 looks for no overflow, no norm skips a step either.
 bool ZeroStage1And2::skips_invalid_norms() const { return ScaledOptimizer::skips_invalid_norms() && (model_dtype_ != Dtype::bfloat16 || checks_overflow_); }
 
+bool ZeroStage1And2::refuses_invalid_norms() const { return offload_ && weights_.size() == 1 && behaviour().offload_invalid_norm == OffloadInvalidNorm::integer; }
+
 // DeepSpeed#2695: before it the scale that the next window will have.
 double ZeroStage1And2::reported_norm_factor() const { return 1.0 / (behaviour().reported_norm_scale == ReportedNormScale::updated ? scaler_.scale() : scaler_.before_update()); }
 
 void ZeroStage1And2::skip_step(ProgramWriter& w) {
   optimizer_zero_grad(w);
   kept_->drop(w, keeping(), true);
+  if (!offload_ && behaviour().skipped_gradients == SkippedGradients::replaced) out_of_reach_ = true;
   step_done(w, false);
 }
 

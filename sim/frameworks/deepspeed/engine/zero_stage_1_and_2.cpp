@@ -202,12 +202,14 @@ void ZeroStage1And2::flush_coalesced(ProgramWriter& w) {
 }
 
 // The end of the reduction before has let go of the buffers, and a backward brings them back, or a pipeline: no call by hand does, nor, since DeepSpeed#6993,
-// a backward without a gradient. DeepSpeed#7018 lets go of them when it is made, too.
+// a backward without a gradient. DeepSpeed#7018 lets go of them when it is made, too, and does not say yet which comes next.
 void ZeroStage1And2::require_bucket() const {
   if (!contiguous_ || ready_for_gradients_ || in_pipeline()) return;
-  if (behaviour().released_bucket == ReleasedBucket::none && (had_buckets_ || behaviour().stage12_micro_step_id == MicroStepCount::each_reduction))
-    throw FrameworkError{"TypeError", "'NoneType' object is not subscriptable"};
-  if (behaviour().released_bucket == ReleasedBucket::none) throw FrameworkError{"AttributeError", "'DeepSpeedZeroOptimizer' object has no attribute 'ipg_buffer'"};
+  if (behaviour().released_bucket == ReleasedBucket::none) {
+    if (had_buckets_) throw FrameworkError{"TypeError", "'NoneType' object is not subscriptable"};
+    const bool made_without = behaviour().stage12_micro_step_id == MicroStepCount::each_reduction;
+    throw FrameworkError{"AttributeError", std::string("'DeepSpeedZeroOptimizer' object has no attribute '") + (made_without ? "ipg_index'" : "ipg_buffer'")};
+  }
   throw FrameworkError{"IndexError", "list index out of range"};
 }
 

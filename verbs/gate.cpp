@@ -171,6 +171,11 @@ std::set<std::string> not_told(const ref::Verdict& verdict, const std::set<std::
   return out;
 }
 
+// What is left of the expectations is met, which makes none of the others so.
+void leave_out(const std::set<std::string>& untold, GateRow& outcome) {
+  if (!untold.empty() && outcome.unmet.empty()) outcome.not_run = fmt::format("expects {}, which few runs do not tell of an approximation", classes_of(untold));
+}
+
 // What the model of the framework reports at the release that is installed; nothing where there is no model, or it has no engine for this.
 std::optional<std::set<std::string>> predicted(const Loaded& loaded, const Options& options) {
   if (!framework_of(loaded.scenario).simulated() || admission_error(loaded.scenario)) return std::nullopt;
@@ -223,11 +228,14 @@ void hold_real_to_what_is_known(const Loaded& loaded, const Options& options, co
   if (options.against == "sim") hold_to_the_model(loaded, options, outcome);
   if (!known) {
     for (Problem& problem : unmet(expecting_also(seen, also), verdict)) outcome.unmet.push_back(std::move(problem));
-    if (!untold.empty() && outcome.unmet.empty()) outcome.not_run = fmt::format("expects {}, which few runs do not tell of an approximation", classes_of(untold));
+    leave_out(untold, outcome);
     return say_findings(loaded, options, verdict, outcome);
   }
   expected.insert(also.begin(), also.end());
-  if (reported == expected) return say_findings(loaded, options, verdict, outcome);
+  if (reported == expected) {
+    leave_out(untold, outcome);
+    return say_findings(loaded, options, verdict, outcome);
+  }
   outcome.unmet.push_back(fmt::format("reported are {}, and known of this release are {}", classes_of(reported), classes_of(expected)));
   for (const ref::Finding& f : verdict.findings)
     if (!expected.contains(std::string(name_of(f.finding)))) outcome.unmet.push_back(problem_of(loaded, f, f.sentence));

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 from typing import Any, Callable
 
@@ -55,6 +56,7 @@ def named_as_of_cuda(of: Callable[..., Any]) -> Callable[..., Any]:
     return named
 
 
+@functools.cache
 def quantizes_nothing_by_itself() -> bool:
     """Without Transformer Engine some releases, as 0.12.0, refuse to quantize even where no parameter is of fp8, so that no step of the distributed optimizer
     ends. Later ones return there, and so do all with Transformer Engine. Whether that had to be made so."""

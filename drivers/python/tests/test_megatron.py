@@ -138,3 +138,20 @@ def test_an_expert_is_on_its_rank_alone_and_its_gradient_is_divided_by_all_ranks
         assert shown(answer, "reduced") == {"a.main_grad": [2, 2, 2], **of_expert}
     for rank, answer in ok(command.event("step")).items():
         assert by_element(answer, "applied")[1 + rank, 0] == (5, 10)[rank]
+
+
+def test_nothing_is_quantized_where_the_release_refuses_it_without_transformer_engine(monkeypatch):
+    """As 0.12.0 does, whatever it is given."""
+    from megatron.core import fp8_utils
+
+    from gradledger.drivers import megatron_cpu
+
+    def refuses(*_):
+        raise RuntimeError("Invalid Transformer Engine version for FP8 distributed optimizer")
+
+    monkeypatch.setattr(fp8_utils, "_quantize_param_shard_impl", refuses)
+    monkeypatch.setattr(megatron_cpu.importlib.util, "find_spec", lambda _: None)
+    assert megatron_cpu.quantizes_nothing_by_itself.__wrapped__()
+    assert fp8_utils._quantize_param_shard_impl([], [], [], None, None) is None
+    with pytest.raises(RuntimeError, match="Transformer Engine"):
+        fp8_utils._quantize_param_shard_impl(["of fp8"], [], [], None, None)

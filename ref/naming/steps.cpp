@@ -14,8 +14,7 @@ bool Naming::decided(std::uint32_t step) const {
 }
 
 bool Naming::gradients_are_named(std::uint32_t step) const {
-  return found_in(
-      step, [](const Finding& f) { return f.finding < FindingClass::rank_divergence || f.finding == FindingClass::wrong_skip || f.finding == FindingClass::nonfinite_missed; });
+  return found_in(step, [](const Finding& f) { return is_named_by_weights(f.finding) || f.finding == FindingClass::wrong_skip || f.finding == FindingClass::nonfinite_missed; });
 }
 
 // A norm, a factor or a scale follows from the gradients of its window: where these are wrong, it is no finding of its own. They may be wrong without one of

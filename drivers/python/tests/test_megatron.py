@@ -151,7 +151,7 @@ def test_nothing_is_quantized_where_the_release_refuses_it_without_transformer_e
 
     monkeypatch.setattr(fp8_utils, "_quantize_param_shard_impl", refuses)
     monkeypatch.setattr(megatron_cpu.importlib.util, "find_spec", lambda _: None)
-    assert megatron_cpu.quantizes_nothing_by_itself.__wrapped__()
+    assert megatron_cpu.let_nothing_be_quantized.__wrapped__()
     assert fp8_utils._quantize_param_shard_impl([], [], [], None, None) is None
     with pytest.raises(RuntimeError, match="Transformer Engine"):
         fp8_utils._quantize_param_shard_impl(["of fp8"], [], [], None, None)

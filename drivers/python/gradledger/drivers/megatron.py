@@ -137,7 +137,7 @@ class Megatron(TorchLoop):
             self.notes.append("the distributed optimizer asserts that it is given Adam: here any optimizer of torch's is one")
         elif distributed and not getattr(distrib_optimizer, "HAVE_APEX_OR_TE", True):
             self.notes.append("Adam is torch's: where it is restored each weight has its own number of steps, as the fused ones have it")
-        if distributed and megatron_cpu.quantizes_nothing_by_itself():
+        if distributed and megatron_cpu.let_nothing_be_quantized():
             self.notes.append("without Transformer Engine this release refuses to quantize no parameter: here it does nothing then")
         distrib_optimizer.Adam = torch.optim.Optimizer
         self.chained = given(get_megatron_optimizer, config=OptimizerConfig(**options), model_chunks=list(self.module), use_gloo_process_groups=False)

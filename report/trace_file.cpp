@@ -78,7 +78,8 @@ void TraceWriter::deadlock(const DeadlockRecord& r) {
     json["ranks"].push_back({{"rank", waiting.rank},
                              {"event", waiting.event},
                              {"finished", waiting.finished},
-                             {"collective", waiting.collective ? collective_json(*waiting.collective) : ordered_json(nullptr)}});
+                             {"collective", waiting.collective ? collective_json(*waiting.collective) : ordered_json(nullptr)},
+                             {"sender", waiting.sender ? ordered_json(*waiting.sender) : ordered_json(nullptr)}});
   }
   line(json);
 }

@@ -36,7 +36,7 @@ class Clockwork {
       out_.events.push_back({what.substr(what.find(": ") + 2), timeline.events[e].step});
     }
     out_.ranks.resize(ranks.size());
-    for (const Rank& rank : ranks) at_.push_back({rank.program.first, {}, {}, {}, std::vector<std::optional<std::uint64_t>>(rank.program.stream_events)});
+    for (const Rank& rank : ranks) at_.push_back({rank.program.first, {}, {}, {}, std::vector<std::optional<std::uint64_t>>(rank.program.stream_events), {}, {}});
   }
 
   Lanes run() {
@@ -57,6 +57,8 @@ class Clockwork {
     std::array<bool, stream_count> waits{};                     // at a collective
     std::vector<std::pair<std::uint32_t, std::uint64_t>> host;  // operations of the host and when they ended
     std::vector<std::optional<std::uint64_t>> recorded;         // stream events
+    std::array<std::vector<std::uint64_t>, send_lines> sent{};  // when
+    std::array<std::size_t, send_lines> received{};
   };
 
   // Whether the head of a stream ran.
@@ -84,6 +86,12 @@ class Clockwork {
     if (op.kind == OpKind::collective) {
       arrive(r, s, op, begin);
       return true;
+    }
+    if (op.kind == OpKind::send) rank.sent[op.flag].push_back(begin);
+    if (op.kind == OpKind::receive) {
+      const std::vector<std::uint64_t>& sent = at_[other_rank(r, op)].sent[op.flag];
+      if (rank.received[op.flag] >= sent.size()) return false;
+      begin = std::max(begin, sent[rank.received[op.flag]++]);
     }
     finish(r, s, op, begin, begin + (is_shown(r, head) ? 1 : 0));
     return true;

@@ -124,9 +124,10 @@ class Reader {
   DeadlockRecord deadlock(const Field& ranks) const {
     DeadlockRecord out;
     for (const Field& entry : some(ranks)) {
-      expect_keys(entry, {"rank", "event", "finished"}, {"collective"});
+      expect_keys(entry, {"rank", "event", "finished"}, {"collective", "sender"});
       out.ranks.push_back({rank(entry), event(entry), std::nullopt, entry.at("finished").flag()});
       if (entry.has("collective")) out.ranks.back().collective = collective(entry.at("collective"));
+      if (entry.has("sender")) out.ranks.back().sender = entry.at("sender").count(0, workload_.world_size - 1);
     }
     return out;
   }

@@ -94,6 +94,7 @@ class LineSink final : public TraceSink {
     for (const WaitingRank& waiting : r.ranks) {
       ranks.push_back({{"rank", waiting.rank}, {"event", waiting.event}, {"finished", waiting.finished}});
       if (waiting.collective) ranks.back()["collective"] = call_json(*waiting.collective);
+      if (waiting.sender) ranks.back()["sender"] = *waiting.sender;
     }
     write({{"deadlock", std::move(ranks)}});
   }

@@ -54,6 +54,9 @@ void Naming::name_deadlock(const DeadlockRecord& deadlock) {
     if (waiting.collective) {
       ranks += fmt::format("rank {} waits in {} since event {}", waiting.rank, waiting.collective->text(), waiting.event);
       if (!first) first = &waiting;
+    } else if (waiting.sender) {
+      ranks += fmt::format("rank {} waits for what rank {} sends it since event {}", waiting.rank, *waiting.sender, waiting.event);
+      if (!first) first = &waiting;
     } else {
       ranks += fmt::format("rank {} {} at event {}", waiting.rank, waiting.finished ? "ended" : "stands", waiting.event);
     }

@@ -17,7 +17,8 @@ std::optional<Slice> shifted(const Tape& tape, Slice slice) {
 }
 
 bool touches_elements(const Op& op) {
-  return op.kind != OpKind::allocate && op.kind != OpKind::release && op.kind != OpKind::record && op.kind != OpKind::wait && op.kind != OpKind::synchronize;
+  return op.kind != OpKind::allocate && op.kind != OpKind::release && op.kind != OpKind::record && op.kind != OpKind::wait && op.kind != OpKind::synchronize &&
+         op.kind != OpKind::send && op.kind != OpKind::receive;
 }
 
 // The nearest operation of the same stream before or after that reads or writes. None: the tape's size.

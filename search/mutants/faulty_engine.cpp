@@ -116,6 +116,8 @@ void FaultyEngine::write(const Op& op, const Tape& tape, ProgramWriter& w) {
     case OpKind::sgd: return w.sgd(written_.updates[op.index]);
     case OpKind::adam: return w.adam(written_.updates[op.index]);
     case OpKind::collective: return w.collective(tape.call(op));
+    case OpKind::send: return w.send(static_cast<std::int32_t>(op.index), op.flag);
+    case OpKind::receive: return w.receive(static_cast<std::int32_t>(op.index), op.flag);
     case OpKind::record:
       recorded_.resize(written_.stream_events, no_index);
       recorded_[op.index] = w.record();

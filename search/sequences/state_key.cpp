@@ -44,6 +44,13 @@ void add_contract(TraceHash& hash, const Scenario& scenario, const Timeline& tim
   }
 }
 
+// What was sent, and not received yet.
+void add_sends(TraceHash& hash, std::span<const Rank> ranks) {
+  for (const Rank& rank : ranks)
+    for (std::size_t line = 0; line < send_lines; ++line)
+      if (rank.sends.sent[line] > 0) hash.add(rank.sends.sent[line] - ranks[rank.sends.sent_to[line]].sends.received[line]);
+}
+
 }  // namespace
 
 StateKey state_key(const Scenario& scenario, const Timeline& timeline, std::span<const Rank> ranks, std::uint32_t open_blocks, std::uint64_t use) {
@@ -55,6 +62,7 @@ StateKey state_key(const Scenario& scenario, const Timeline& timeline, std::span
     hash.add(open_blocks);
     hash.add(use);
     add_contract(hash, scenario, timeline);
+    add_sends(hash, ranks);
     for (const Rank& rank : ranks) {
       StateFold fold([&](Slice slice) { return contents_of(rank, slice, salt); });
       rank.engine->fold(fold);

@@ -125,6 +125,8 @@ void RankStates::deliver(const CollectiveCall& call, Stream stream) {
 void RankStates::run(const Op& op, std::uint32_t at) {
   switch (op.kind) {
     case OpKind::allocate:  // the memory is what its release left
+    case OpKind::send:
+    case OpKind::receive:
     case OpKind::record:
     case OpKind::wait:
     case OpKind::synchronize:

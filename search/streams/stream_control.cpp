@@ -28,6 +28,8 @@ std::vector<Access> accesses(const Program& program, std::uint32_t step) {
   all.reserve(4);
   switch (op.kind) {
     case OpKind::allocate:
+    case OpKind::send:
+    case OpKind::receive:
     case OpKind::record:
     case OpKind::wait:
     case OpKind::synchronize:

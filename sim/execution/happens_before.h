@@ -131,6 +131,8 @@ void each_access(const Op& op, const Program& program, Read&& read, Write&& writ
     }
     case OpKind::read:
     case OpKind::report: return read(op.source);
+    case OpKind::send:
+    case OpKind::receive:
     case OpKind::record:
     case OpKind::wait:
     case OpKind::synchronize:

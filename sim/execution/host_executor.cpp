@@ -138,7 +138,7 @@ class HostExecutor::Run {
       // The host goes ahead of the device until something makes it wait.
       while (rank.head[0] == no_index && !rank.emitted_all && !waits_for_value(rank) && rank.next_event < barrier()) emission_.next_event(r);
       std::array<std::uint16_t, stream_count> enabled;
-      const std::size_t count = enabled_streams(rank, enabled);
+      const std::size_t count = enabled_streams(r, enabled);
       if (count == 0) {
         if (rank.emitted_all && ran_dry(rank) && !rank.finished) finish(r);
         return;
@@ -153,15 +153,16 @@ class HostExecutor::Run {
     }
   }
 
-  std::size_t enabled_streams(const Rank& rank, std::array<std::uint16_t, stream_count>& enabled) const {
+  std::size_t enabled_streams(std::uint16_t r, std::array<std::uint16_t, stream_count>& enabled) const {
+    const Rank& rank = ranks_[r];
     std::size_t count = 0;
     if (in_order_) {
       const auto next = std::min_element(rank.head.begin(), rank.head.end()) - rank.head.begin();  // no_index is the highest
-      if (ready(rank, static_cast<Stream>(next))) enabled[count++] = static_cast<std::uint16_t>(next);
+      if (ready(r, static_cast<Stream>(next))) enabled[count++] = static_cast<std::uint16_t>(next);
       return count;
     }
     for (std::uint16_t s = 0; s < stream_count; ++s)
-      if (rank.head[s] != no_index && ready(rank, static_cast<Stream>(s))) enabled[count++] = s;
+      if (rank.head[s] != no_index && ready(r, static_cast<Stream>(s))) enabled[count++] = s;
     return count;
   }
 
@@ -191,8 +192,10 @@ class HostExecutor::Run {
 
   static bool waits_for_value(const Rank& rank) { return rank.engine && rank.engine->suspended(); }
 
-  static bool ready(const Rank& rank, Stream stream) {
-    return !rank.waits_for_peers[static_cast<std::size_t>(stream)] && may_run(rank.program, rank.head, stream, [&](std::uint32_t e) { return rank.recorded[e] != 0; });
+  bool ready(std::uint16_t r, Stream stream) const {
+    const Rank& rank = ranks_[r];
+    return !rank.waits_for_peers[static_cast<std::size_t>(stream)] && may_run(rank.program, rank.head, stream, [&](std::uint32_t e) { return rank.recorded[e] != 0; }) &&
+           (stream != Stream::host || !rendezvous_.awaits_sender(r));
   }
 
   void execute(std::uint16_t r, Stream stream) {
@@ -223,6 +226,12 @@ class HostExecutor::Run {
         of_class(r, [&](std::uint32_t member) { sink_.step_fact({member, op.event, static_cast<StepFact>(op.index), value}); });
         break;
       }
+      case OpKind::send:
+        ++rank.sends.sent[op.flag];
+        rank.sends.sent_to[op.flag] = other_rank(r, op);
+        of_class(r, [&](std::uint32_t member) { runnable_.insert(static_cast<std::uint16_t>(classes_.leader(other_rank(member, op)))); });
+        break;
+      case OpKind::receive: ++rank.sends.received[op.flag]; break;
       case OpKind::end_event: of_class(r, [&](std::uint32_t member) { sink_.event_done(member, op.event); }); break;
       default: execute_operation(op, at, rank, r);
     }

@@ -15,6 +15,12 @@
 
 namespace gradledger {
 
+// How many a rank ran, by line: in each it sends to one rank, and receives from one.
+struct SendCounts {
+  std::array<std::uint64_t, send_lines> sent{}, received{};
+  std::array<std::uint32_t, send_lines> sent_to{};  // by the last of them
+};
+
 struct Rank {
   Program program;
   std::unique_ptr<Engine> engine;
@@ -23,9 +29,10 @@ struct Rank {
   StreamHeads head = no_heads;                       // next operation of each stream
   std::array<bool, stream_count> waits_for_peers{};  // its collective was announced
   std::vector<std::uint8_t> recorded;                // stream events
-  std::uint32_t next_event = 0;                      // of the script, to be emitted
-  std::uint32_t event = 0;                           // of the last operation that ran
-  std::uint32_t operations_at_start = 0;             // of its program, before the first event
+  SendCounts sends;
+  std::uint32_t next_event = 0;           // of the script, to be emitted
+  std::uint32_t event = 0;                // of the last operation that ran
+  std::uint32_t operations_at_start = 0;  // of its program, before the first event
   bool emitted_all = false;
   bool finished = false;
   std::vector<EngineErrorRecord> errors;
@@ -46,6 +53,7 @@ struct Rank {
     head = program.first;
     waits_for_peers.fill(false);
     recorded.assign(program.stream_events, 0);
+    sends = {};
     event = 0;
     finished = false;
   }
@@ -58,6 +66,7 @@ struct Rank {
     head = other.head;
     waits_for_peers = other.waits_for_peers;
     recorded = other.recorded;
+    sends = other.sends;
     next_event = other.next_event;
     event = other.event;
     operations_at_start = other.operations_at_start;
@@ -76,6 +85,7 @@ struct Rank {
     head = other.head;
     waits_for_peers = other.waits_for_peers;
     recorded = other.recorded;
+    sends = other.sends;
     event = other.event;
     operations_at_start = other.operations_at_start;
     finished = other.finished;

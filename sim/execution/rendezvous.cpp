@@ -1,6 +1,7 @@
 #include "sim/execution/rendezvous.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace gradledger {
@@ -52,9 +53,28 @@ DeadlockRecord Rendezvous::deadlock() const {
   for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
     WaitingRank waiting{r, ranks_[classes_.leader(r)].event, awaited_by(static_cast<std::uint16_t>(r)), ranks_[r].finished};
     if (waiting.collective) waiting.event = waiting.collective->event;
+    else if ((waiting.sender = late_sender(r))) waiting.event = program_of(r).ops[ranks_[classes_.leader(r)].head[0]].event;
     record.ranks.push_back(std::move(waiting));
   }
   return record;
+}
+
+// Sends of two ranks are counted, and not told apart: each line has one sender for each receiver.
+std::optional<std::uint32_t> Rendezvous::late_sender(std::uint32_t r) const {
+  const Rank& rank = ranks_[classes_.leader(r)];
+  const std::uint32_t head = rank.head[static_cast<std::size_t>(Stream::host)];
+  if (head == no_index || rank.program.ops[head].kind != OpKind::receive) return std::nullopt;
+  const Op& op = rank.program.ops[head];
+  const std::uint32_t sender = other_rank(r, op);
+  expects(sender < ranks_.size(), "a rank receives from a rank that there is not");
+  if (ranks_[classes_.leader(sender)].sends.sent[op.flag] > rank.sends.received[op.flag]) return std::nullopt;
+  return sender;
+}
+
+bool Rendezvous::awaits_sender(std::uint16_t r) const {
+  if (late_sender(r)) return true;
+  const std::span<const std::uint32_t> members = classes_.members(r);
+  return std::any_of(members.begin(), members.end(), [&](std::uint32_t member) { return late_sender(member).has_value(); });
 }
 
 CollectiveRecord Rendezvous::record_of(std::uint16_t r, std::uint32_t index, std::uint32_t event) const {

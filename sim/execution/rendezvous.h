@@ -61,6 +61,9 @@ class Rendezvous {
   // What every rank stands at.
   DeadlockRecord deadlock() const;
 
+  // Whether the rank, or one of its class, stands at a receive of what was not sent yet.
+  bool awaits_sender(std::uint16_t rank) const;
+
   // No rank waits at a collective.
   bool idle() const { return meetings_.empty(); }
 
@@ -73,6 +76,7 @@ class Rendezvous {
   const CollectiveCall& call_of(const Meeting& meeting, std::uint16_t rank) const { return program_of(rank).collectives[meeting.rank[rank].call]; }
   // Which it may have in common with others.
   const Program& program_of(std::uint32_t rank) const { return ranks_[classes_.leader(rank)].program; }
+  std::optional<std::uint32_t> late_sender(std::uint32_t rank) const;
   void arrive_alone(Meeting& meeting, std::uint32_t rank, const Arrival& arrival) const;
   Dtype dtype_of(std::uint16_t rank, Slice slice) const { return program_of(rank).buffers[slice.buffer].dtype; }
   void mark_results(const Meeting& meeting);

@@ -22,9 +22,9 @@ std::string_view name_of(Stream stream) {
 }
 
 std::string_view name_of(OpKind kind) {
-  constexpr std::array<std::string_view, 23> names{"allocate", "release", "deposit",      "fill",        "copy",         "interleave", "part_rows", "accumulate",
-                                                   "multiply", "divide",  "squared_norm", "square_root", "check_finite", "sgd",        "adam",      "collective",
-                                                   "record",   "wait",    "synchronize",  "read",        "observe",      "report",     "end_event"};
+  constexpr std::array<std::string_view, 25> names{"allocate", "release",      "deposit",     "fill",         "copy",    "interleave", "part_rows",  "accumulate", "multiply",
+                                                   "divide",   "squared_norm", "square_root", "check_finite", "sgd",     "adam",       "collective", "send",       "receive",
+                                                   "record",   "wait",         "synchronize", "read",         "observe", "report",     "end_event"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -117,6 +117,18 @@ std::uint32_t ProgramWriter::record() {
 }
 
 void ProgramWriter::wait(std::uint32_t stream_event) { emit(OpKind::wait).index = stream_event; }
+
+void ProgramWriter::send(std::int32_t places, std::uint8_t line) {
+  Op& op = emit(OpKind::send);
+  op.index = static_cast<std::uint32_t>(places);
+  op.flag = line;
+}
+
+void ProgramWriter::receive(std::int32_t places, std::uint8_t line) {
+  Op& op = emit_on(Stream::host, OpKind::receive);
+  op.index = static_cast<std::uint32_t>(places);
+  op.flag = line;
+}
 
 void ProgramWriter::synchronize(bool for_snapshot) {
   emit_on(Stream::host, OpKind::synchronize).flag = for_snapshot;

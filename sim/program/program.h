@@ -59,6 +59,8 @@ enum class OpKind : std::uint8_t {
   sgd,           // target (fp32) -= lr x source; `index` into updates
   adam,          // likewise with moments
   collective,    // `index` into collectives
+  send,          // to the rank `index` places further on: something that a later receive of it waits for
+  receive,       // the host waits for as many sends of the rank `index` places further on as receives of them ran before, and one more
   record,        // stream event `index` is recorded on this stream
   wait,          // this stream waits for stream event `index`
   synchronize,   // the host waits until every stream of the rank has run dry
@@ -70,11 +72,15 @@ enum class OpKind : std::uint8_t {
 
 std::string_view name_of(OpKind kind);
 
+// Sends from rank to rank keep their order within a line: what goes forward through a pipeline, and what goes back.
+inline constexpr std::size_t send_lines = 2;
+
 struct Op {
   OpKind kind = OpKind::fill;
   Stream stream = Stream::host;
   std::uint8_t flag = 0;          // deposit: 1 accumulate, 0 set; observe: 1 at the end of the event, 0 inside it;
                                   // synchronize: 1 for a snapshot, which the framework does not wait for
+                                  // send, receive: which of the lines between the two ranks, below send_lines
   Role role = Role::scratch;      // observe
   std::uint32_t event = 0;        // script event that it belongs to
   std::uint32_t next = no_index;  // next operation of the same stream
@@ -88,6 +94,9 @@ struct Op {
            target == other.target && source == other.source && std::bit_cast<std::uint64_t>(scalar) == std::bit_cast<std::uint64_t>(other.scalar);
   }
 };
+
+// Whom a send or a receive of the rank is for.
+inline std::uint32_t other_rank(std::uint32_t rank, const Op& op) { return rank + op.index; }
 
 struct BufferDeclaration {
   std::string name;
@@ -300,6 +309,9 @@ class ProgramWriter {
   void sgd(const UpdateCall& call);
   void adam(const UpdateCall& call);
   void collective(const CollectiveCall& call);
+  // Where something is sent that the simulator need not hold: that a rank waits for it is all that follows. places: to the other rank; negative before it.
+  void send(std::int32_t places, std::uint8_t line);
+  void receive(std::int32_t places, std::uint8_t line);
 
   // ---- host
   // The host waits for this point of the current stream, then reads.

@@ -112,8 +112,9 @@ struct EngineErrorRecord {
 struct WaitingRank {
   std::uint32_t rank = 0;
   std::uint32_t event = 0;                     // waits since this event
-  std::optional<CollectiveRecord> collective;  // absent: the rank ended (script done, or raised)
+  std::optional<CollectiveRecord> collective;  // absent: the rank ended (script done, or raised), or waits for no collective
   bool finished = false;
+  std::optional<std::uint32_t> sender = {};  // the rank that has yet to send it something
 };
 
 struct DeadlockRecord {

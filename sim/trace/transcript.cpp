@@ -65,8 +65,11 @@ void Transcript::engine_error(const EngineErrorRecord& r) { add(r.event, r.rank,
 
 void Transcript::deadlock(const DeadlockRecord& r) {
   for (const WaitingRank& waiting : r.ranks)
-    add(waiting.event, waiting.rank, waiting.collective ? "deadlock in " + waiting.collective->text() : "deadlock").hash =
-        hash_keys({waiting.collective ? waiting.collective->sequence : 0, waiting.finished});
+    add(waiting.event, waiting.rank,
+        waiting.collective ? "deadlock in " + waiting.collective->text()
+        : waiting.sender   ? "deadlock, receiving"
+                           : "deadlock")
+        .hash = hash_keys({waiting.collective ? waiting.collective->sequence : 0, waiting.finished});
 }
 
 void Transcript::mismatch(const MismatchRecord& r) {

@@ -37,12 +37,12 @@ std::vector<Tried> tried() {
           {EventKind::backward, true, {direct}, false}};
 }
 
-// By type and message, as rank 0 raises it; empty where it raises no refusal.
+// By type and message, as the first rank that raises one does: in a pipeline the first stage may wait for the last, which raised. Empty where none raises a refusal.
 std::string raised_by(const Scenario& s) {
   class Errors final : public TraceSink {
    public:
     void engine_error(const EngineErrorRecord& r) override {
-      if (r.rank == 0) text = r.type + ": " + r.message;
+      if (text.empty()) text = r.type + ": " + r.message;
     }
     std::string text;
   } errors;

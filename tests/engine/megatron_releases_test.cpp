@@ -140,10 +140,12 @@ TEST(megatron_releases, raise_at_nan_where_the_check_is_made) {
 
 // ---- schedules --------------------------------------------------------------------------------------------------------------------------
 
-std::string order_of(ScheduleOptions schedule, std::uint32_t stages) {
+using PassOf = ScheduledPass(const ScheduleOptions&, std::uint32_t stages, std::uint32_t number);
+
+std::string order_of(ScheduleOptions schedule, std::uint32_t stages, PassOf* pass = scheduled_backward) {
   std::string out;
   for (std::uint32_t i = 0; i < schedule.backwards(); ++i) {
-    const ScheduledBackward at = scheduled_backward(schedule, stages, i);
+    const ScheduledPass at = pass(schedule, stages, i);
     out += (out.empty() ? "" : " ") + std::to_string(at.chunk) + ":" + std::to_string(at.micro_batch);
   }
   return out;
@@ -153,6 +155,10 @@ TEST(megatron_schedules, go_through_the_chunks_by_groups_of_micro_batches_and_th
   EXPECT_EQ(order_of({.num_microbatches = 3}, 4), "0:0 0:1 0:2");
   EXPECT_EQ(order_of({.num_microbatches = 4, .model_chunks = {{"a"}, {"b"}}}, 2), "1:0 1:1 0:0 0:1 1:2 1:3 0:2 0:3");
   EXPECT_EQ(order_of({.num_microbatches = 5, .model_chunks = {{"a"}, {"b"}}, .microbatch_group_size_per_vp_stage = 3}, 2), "1:0 1:1 1:2 0:0 0:1 0:2 1:3 1:4 0:3 0:4");
+}
+
+TEST(megatron_schedules, run_the_forwards_of_the_first_chunk_first) {
+  EXPECT_EQ(order_of({.num_microbatches = 4, .model_chunks = {{"a"}, {"b"}}}, 2, scheduled_forward), "0:0 0:1 1:0 1:1 0:2 0:3 1:2 1:3");
 }
 
 }  // namespace

@@ -154,7 +154,7 @@ class Walk final : public UseWalk {
   // Which of them synchronise is the schedule's own affair.
   void scheduled_backward(const events::Backward& e, std::uint32_t rank, RankUse& u) {
     const ScheduleOptions& schedule = *config_.schedule;
-    const ScheduledBackward due = megatron::scheduled_backward(schedule, scenario_.engine.pipeline_stages, schedule.backwards() - u.scheduled);
+    const ScheduledPass due = megatron::scheduled_backward(schedule, scenario_.engine.pipeline_stages, schedule.backwards() - u.scheduled);
     const bool completes = config_.ddp.overlap_grad_reduce && due.micro_batch + 1 == schedule.num_microbatches;
     for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
       const Parameter& parameter = scenario_.parameters[p];

@@ -11,6 +11,7 @@ SharedSetup make_setup(const EngineContext& context, const WorldGroups& groups, 
   setup->behaviour = behaviour_of(context.scenario->engine.as_of).value();
   setup->machine = machine;
   setup->groups = groups.of(setup->instances(), context.rank);
+  setup->neighbours = PipelineNeighbours(setup->groups.pipeline.ranks, context.rank);
   return setup;
 }
 

@@ -73,7 +73,7 @@ void MegatronEngine::zero_grad(bool set_to_none, ProgramWriter& w) {
 
 void MegatronEngine::own_event(const events::OfFramework& event, ProgramWriter& w) {
   if (event.name == finalize_event) finalize(w);
-  else if (event.name == schedule_event) call_.begin(ddp_);
+  else if (event.name == schedule_event) call_.begin(setup(), ddp_, w);
   else if (event.name == start_grad_sync_event) ddp_.start_grad_sync(w);
   else ddp_.start_param_sync(true, w);
 }
@@ -135,8 +135,15 @@ void MegatronEngine::backward(const events::Backward& event, ProgramWriter& w) {
   std::vector<std::uint32_t> used;
   for (std::uint32_t p = 0; p < setup().parameter_count(); ++p)
     if (ddp_.main_grad(p).buffer != no_index && timeline.in_graph(setup().scenario(), event.ordinal, setup().context.rank, p)) used.push_back(p);
+  const PipelineNeighbours& neighbours = setup().neighbours;
+  if (!call_.runs()) neighbours.receive_activations(0, w);
   ddp_.forward(used, w);
-  if (call_.runs()) call_.before_backward(setup(), ddp_);
+  if (call_.runs()) {
+    call_.before_backward(setup(), ddp_);
+  } else {
+    neighbours.send_activations(0, 1, w);
+    neighbours.receive_gradients(0, 1, w);
+  }
   const double factor = loss_factor(event);
   const std::uint32_t micro_batches = setup().config->schedule ? setup().config->schedule->num_microbatches : 0;
   const bool first_of_call = call_.runs() ? call_.at_first_micro_batch(setup()) : micro_batches > 0 ? backwards_ % micro_batches == 0 : backwards_ == 0;
@@ -145,6 +152,7 @@ void MegatronEngine::backward(const events::Backward& event, ProgramWriter& w) {
   for (const std::uint32_t p : timeline.ready_order(setup().scenario(), event.ordinal, setup().context.rank))
     if (ddp_.main_grad(p).buffer != no_index) ddp_.accumulate(p, {event.ordinal, factor, first_of_call}, w);
   if (call_.runs()) call_.after_backward(setup(), ddp_, w);
+  else neighbours.send_gradients(0, w);
 }
 
 // ---- finalize -----------------------------------------------------------------------------------------------------------------------

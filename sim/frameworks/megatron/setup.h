@@ -6,6 +6,7 @@
 #include <string>
 
 #include "sim/engine/engine.h"
+#include "sim/engine/pipeline_neighbours.h"
 #include "sim/frameworks/megatron/behaviour.h"
 #include "sim/frameworks/megatron/config.h"
 #include "sim/frameworks/megatron/parallel_groups.h"
@@ -21,6 +22,7 @@ struct Setup {
   const MegatronConfig* config = nullptr;
   Behaviour behaviour;
   ParallelGroups groups;
+  PipelineNeighbours neighbours;
   Machine machine = Machine::device;
 
   const Scenario& scenario() const { return *context.scenario; }

@@ -22,6 +22,7 @@ DeepSpeedEngine::DeepSpeedEngine(const DeepSpeedContext& context)
       peers_(tensor_parallel_ranks(scenario()) > 1 ? group_named(scenario(), timeline().contract.groups, averaging_group(scenario()), rank())
                                                    : data_parallel_group(scenario(), rank())),
       tensor_ranks_(group_named(scenario(), timeline().contract.groups, tensor_parallel_ranks(scenario()) > 1 ? "tp" : "rank", rank())),
+      neighbours_(model_parallel_group(scenario(), rank()).ranks, rank()),
       index_in_peers_(peers_.index_of(rank())),
       has_direct_backwards_(std::any_of(context.timeline->events.begin(), context.timeline->events.end(), [](const Event& e) { return e.direct(); })),
       uses_(context.scenario->parameters.size()),
@@ -134,7 +135,12 @@ std::optional<std::uint32_t> DeepSpeedEngine::backward_of(const Event& forward) 
 }
 
 void DeepSpeedEngine::backward(const events::Backward& event, ProgramWriter& w) {
-  if (event.own_forward) forward(w, event.ordinal);
+  if (event.own_forward) {
+    neighbours_.receive_activations(0, w);
+    forward(w, event.ordinal);
+    neighbours_.send_activations(0, 1, w);
+    neighbours_.receive_gradients(0, 1, w);
+  }
   const std::vector<std::uint32_t> ready = context_.timeline->ready_order(scenario(), event.ordinal, rank());
   const auto passes = [&](bool outputs) {
     return std::any_of(ready.begin(), ready.end(), [&](std::uint32_t p) { return (scenario().parameters[p].hooked_outputs > 0) == outputs; });
@@ -164,8 +170,9 @@ void DeepSpeedEngine::backward(const events::Backward& event, ProgramWriter& w) 
     }
   }
   if (uses_side_stream_) join_streams(w);
-  if (taken_for_direct() && needs_scaler()) refuse_direct();
+  if (taken_for_direct() && needs_scaler() && !ready.empty()) refuse_direct();  // by the hook of the last gradient
   if (ends_with_epilogue(event)) epilogue(w);
+  else neighbours_.send_gradients(0, w);
 }
 
 // Before DeepSpeed#7665 engine.backward() prepared the wrapper itself, and nobody did for loss.backward(). Since then the first output hook of a
@@ -221,6 +228,7 @@ void DeepSpeedEngine::epilogue(ProgramWriter& w) {
   // A pipeline reduces by an instruction of its own, when the backwards of all micro-batches are over.
   const bool epilogue_first = accumulates_in_epilogue() && (in_pipeline() || behaviour().order_bf16_epilogue == Bf16EpilogueOrder::accumulate_then_reduce);
   if (epilogue_first) backward_epilogue(w);
+  neighbours_.send_gradients(0, w);
   if (!in_no_sync_) {
     mirror_ = boundary_for_optimizer();
     if (reduces_every_backward() || boundary()) reduce_gradients(w);
@@ -335,13 +343,20 @@ void DeepSpeedEngine::join_norms(ProgramWriter& w, Slice squared, Slice norm, Sl
   w.square_root(norm);
 }
 
-void DeepSpeedEngine::sum_over_stages(ProgramWriter& w, Slice squared) {
-  if (in_pipeline()) w.collective({.purpose = Purpose::norm, .group = model_parallel_group(scenario(), rank()).id, .input = squared, .output = squared});
-  if (tensor_ranks_.size() > 1) w.collective({.purpose = Purpose::norm, .group = tensor_ranks_.id, .input = squared, .output = squared});
+void DeepSpeedEngine::over_parts_of_model(ProgramWriter& w, CollectiveCall call) const {
+  if (in_pipeline()) {
+    call.group = model_parallel_group(scenario(), rank()).id;
+    w.collective(call);
+  }
+  if (tensor_ranks_.size() == 1) return;
+  call.group = tensor_ranks_.id;
+  w.collective(call);
 }
 
-void DeepSpeedEngine::share_overflow(ProgramWriter& w, Slice flag) {
-  if (tensor_ranks_.size() > 1) w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .group = tensor_ranks_.id, .input = flag, .output = flag});
+void DeepSpeedEngine::sum_over_stages(ProgramWriter& w, Slice squared) const { over_parts_of_model(w, {.purpose = Purpose::norm, .input = squared, .output = squared}); }
+
+void DeepSpeedEngine::share_overflow(ProgramWriter& w, Slice flag) const {
+  over_parts_of_model(w, {.op = ReduceOp::max, .purpose = Purpose::overflow, .input = flag, .output = flag});
 }
 
 std::vector<RankGroup> DeepSpeedEngine::rank_groups() const {

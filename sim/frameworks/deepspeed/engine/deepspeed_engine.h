@@ -13,6 +13,7 @@
 #include "sim/frameworks/deepspeed/engine/context.h"
 #include "sim/frameworks/deepspeed/legality.h"
 #include "sim/frameworks/deepspeed/settings.h"
+#include "sim/engine/pipeline_neighbours.h"
 #include "sim/engine/repeating.h"
 #include "sim/engine/state_fold.h"
 #include "sim/engine/tensors.h"
@@ -118,8 +119,8 @@ class DeepSpeedEngine : public Engine, public Repeating {
   bool counts_in_norm(std::uint32_t parameter) const { return scenario().parameters[parameter].part || first_of_tensor_ranks(); }
   bool first_of_tensor_ranks() const { return tensor_ranks_.size() == 1 || tensor_ranks_.index_of(rank()) == 0; }
   std::vector<RankGroup> rank_groups() const;
-  // stage_1_and_2.py, stage3.py: has_overflow, at 0.19.8: after the data-parallel ranks the model-parallel ones.
-  void share_overflow(ProgramWriter& w, Slice flag);
+  // stage_1_and_2.py, stage3.py, utils.py: has_overflow, at 0.19.8: after the data-parallel ranks the model-parallel ones.
+  void share_overflow(ProgramWriter& w, Slice flag) const;
   // DeepSpeed#5555: before it the buffered all-reduce counted every rank of a sequence.
   double fallback_divisor() const { return behaviour().sequence_divisor == SequenceDivisor::all_ranks ? peers_.size() : average_over(); }
   // The parameters that have a gradient on this rank, in the order of the model.
@@ -155,7 +156,7 @@ class DeepSpeedEngine : public Engine, public Repeating {
   // norm := the norm of both, in fp32, of squares added up in `squared`.
   static void join_norms(ProgramWriter& w, Slice squared, Slice norm, Slice other);  // utils.py: get_norm_with_moe_layers, at 0.19.7
   // The sum of squares of each stage becomes that of the whole pipeline.
-  void sum_over_stages(ProgramWriter& w, Slice squared);  // utils.py: get_global_norm_of_tensors, at 0.19.7
+  void sum_over_stages(ProgramWriter& w, Slice squared) const;  // utils.py: get_global_norm_of_tensors, at 0.19.7
 
   // Emits a read of a scalar and suspends; on_value(stage, ...) goes on.
   void read(ProgramWriter& w, std::uint32_t stage, Slice scalar);  // ours: asks for a value
@@ -225,6 +226,7 @@ class DeepSpeedEngine : public Engine, public Repeating {
     std::size_t begin = 0, end = 0;
     LossFactors factors;
   };
+  void over_parts_of_model(ProgramWriter& w, CollectiveCall call) const;  // stage_1_and_2.py: _model_parallel_all_reduce, at 0.19.8
   std::uint32_t owner_of(std::uint32_t use) const { return scenario().parameters[use].tied_to.value_or(use); }
   void deposit(ProgramWriter& w, const Pass& pass, std::size_t at);  // ours: what autograd of PyTorch does
   bool is_last_use(const Pass& pass, std::size_t at) const;          // ours: what autograd of PyTorch does
@@ -235,6 +237,7 @@ class DeepSpeedEngine : public Engine, public Repeating {
   const DeepSpeedConfig* config_ = &deepspeed_config(*context_.scenario);  // looked up once: engines ask at every gradient
   std::vector<BufferId> own_storage_;                                      // that autograd made for param.grad; elsewhere it shares a bucket's
   ProcessGroup peers_, tensor_ranks_;
+  PipelineNeighbours neighbours_;
   std::uint32_t index_in_peers_;
   const bool has_direct_backwards_;
   std::vector<std::uint32_t> learned_;

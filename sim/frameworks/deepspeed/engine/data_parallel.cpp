@@ -165,6 +165,7 @@ bool DataParallel::in_norm(std::uint32_t p) const { return fused_ || behaviour()
 // Experts: FP16_UnfusedOptimizer leaves them out of the norm; FP16_Optimizer took the norm of their master weights in place of that of
 // their gradients (live-26).
 void DataParallel::emit_norm(ProgramWriter& w) {
+  if (!fused_ && in_pipeline()) return emit_norm_of_groups(w);
   std::vector<Slice> shared, of_experts;
   for (std::uint32_t p : learned()) {
     const bool of_expert = scenario().parameters[p].expert.has_value();
@@ -182,6 +183,20 @@ void DataParallel::emit_norm(ProgramWriter& w) {
     w.square_root(norm_share_);
   }
   join_norms(w, norm_squared_, norm_, norm_share_);
+}
+
+// FP16_UnfusedOptimizer asks the stages for the norm of each group that has a gradient. Stages with other groups than their neighbours' take one for another, or
+// wait for ever.
+void DataParallel::emit_norm_of_groups(ProgramWriter& w) {
+  w.fill(norm_, 0.0);
+  for (const RankGroup& group : groups_) {
+    std::vector<Slice> gradients;
+    for (const std::uint32_t p : group.parameters)
+      if (grad_[p].defined() && !group.of_experts) gradients.push_back(grad_[p].slice);
+    if (gradients.empty()) continue;
+    emit_norm_of(w, gradients, norm_share_, true);
+    join_norms(w, norm_squared_, norm_, norm_share_);
+  }
 }
 
 // In fp32, of squares added up in fp64.

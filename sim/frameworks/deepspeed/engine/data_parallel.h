@@ -23,8 +23,10 @@ class DataParallel final : public ScaledOptimizer {
   void reduce_gradients(ProgramWriter& w) override;  // engine.py: allreduce_gradients, _get_gradients_for_reduction, at 0.19.7
   void model_step(ProgramWriter& w) override;        // fused_optimizer.py, unfused_optimizer.py: step, at 0.19.7
   bool skips_on(bool overflow) const override;
-  bool in_norm(std::uint32_t parameter) const;  // utils.py: get_weight_norm, at 0.19.8
-  void emit_norm(ProgramWriter& w) override;    // utils.py: get_flattened_grad_norm, get_weight_norm, at 0.19.7
+  // FP16_Optimizer lets go of them itself, whatever the engine does.
+  bool zero_grad_after_step() const override { return (wrapped_ && fused_) || DeepSpeedEngine::zero_grad_after_step(); }  // fused_optimizer.py: step, at 0.18.2
+  bool in_norm(std::uint32_t parameter) const;                                                                            // utils.py: get_weight_norm, at 0.19.8
+  void emit_norm(ProgramWriter& w) override;  // utils.py: get_flattened_grad_norm, get_weight_norm, at 0.19.7
   double reported_norm_factor() const override;
   void skip_step(ProgramWriter& w) override { step_done(w, false); }        // fused_optimizer.py, unfused_optimizer.py: step, at 0.19.7
   void finish_step(ProgramWriter& w, std::optional<double> norm) override;  // fused_optimizer.py, unfused_optimizer.py: step, at 0.19.7
@@ -39,6 +41,7 @@ class DataParallel final : public ScaledOptimizer {
 
  private:
   void emit_norm_of(ProgramWriter& w, const std::vector<Slice>& slices, Slice norm, bool across_stages);  // utils.py: get_weight_norm, at 0.19.7
+  void emit_norm_of_groups(ProgramWriter& w);                                                             // unfused_optimizer.py: step, at 0.19.7
   void emit_norm_of_norms(ProgramWriter& w);                                                              // utils.py: clip_grad_norm_, at 0.19.7
   void step_with_zeros(ProgramWriter& w);  // fused_optimizer.py, unfused_optimizer.py: initialize_optimizer_states, at 0.19.7
   void require_timers() const;

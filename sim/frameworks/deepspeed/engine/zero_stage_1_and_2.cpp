@@ -22,7 +22,7 @@ ZeroStage1And2::ZeroStage1And2(const DeepSpeedContext& context)
       partition_gradients_(config().zero.stage == 2),
       offload_(config().offloads_optimizer()),
       contiguous_(config().zero.contiguous_gradients || offload_),
-      overlap_(config().zero.overlap_comm.value_or(false)),
+      overlap_(config().zero.overlap_comm.value_or(false) && !in_pipeline()),  // engine.py turns it off there, with a warning
       uses_grad_accum_(config().zero.stage == 1 && grad_accum_dtype_of(scenario()) != scenario().model_dtype),
       checks_overflow_(config().fp16.enabled ||
                        (config().bf16.enabled && behaviour().bf16_overflow_test == Bf16OverflowTest::configured &&
@@ -128,7 +128,7 @@ Tensor ZeroStage1And2::new_bucket_buffer(ProgramWriter& w, std::uint32_t number)
 // A pipeline brings a buffer of its own: beside those that the hooks of the stage's backwards brought, or alone, where no gradient did.
 Tensor ZeroStage1And2::begin_pipeline_reduction(ProgramWriter& w) {
   bucket_.index = 0;
-  if (ready_for_gradients_) return new_bucket_buffer(w, overlap_ ? 2 : 1);
+  if (ready_for_gradients_) return new_bucket_buffer(w, 1);
   tensors_.give(w, bucket_.buffers[0], new_bucket_buffer(w, 0));
   return {};
 }

@@ -22,7 +22,11 @@ void ZeroStage1And2::model_step(ProgramWriter& w) {
   kept_->check_finite(w, keeping());
   // From DeepSpeed#6976 to DeepSpeed#7580 stage 1 kept each rank's own flag.
   if (partition_gradients_ || behaviour().stage1_overflow_agreement == Stage1OverflowAgreement::always)
-    w.collective({.op = ReduceOp::max, .purpose = Purpose::overflow, .group = tensor_ranks().size() > 1 ? peers().id : 0, .input = overflow_flag_, .output = overflow_flag_});
+    w.collective({.op = ReduceOp::max,
+                  .purpose = Purpose::overflow,
+                  .group = tensor_ranks().size() > 1 || in_pipeline() ? peers().id : 0,
+                  .input = overflow_flag_,
+                  .output = overflow_flag_});
   share_overflow(w, overflow_flag_);
   if (!decides_on_overflow()) return on_value(overflow_known, 0.0, w);
   read(w, overflow_known, overflow_flag_);

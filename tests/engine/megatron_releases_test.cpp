@@ -37,6 +37,7 @@ TEST(megatron_releases, move_the_switches_where_the_code_changed) {
                         {"refuses_average_of_instances", "0.10.0", "yes", "0.11.0", "no"},
                         {"checks_by_rerun", "0.11.0", "no", "0.12.0", "yes"},
                         {"counts_zeros", "0.12.3", "yes", "0.13.0", "no"},
+                        {"norm_of_instance", "0.12.3", "no", "0.13.0", "yes"},
                         {"keeps_bucket_start", "0.12.3", "yes", "0.13.0", "no"},
                         {"counts_ready", "0.15.3", "no", "0.16.0", "yes"},
                         {"remembers_finish", "0.17.1", "no", "0.18.0", "yes"}}) {

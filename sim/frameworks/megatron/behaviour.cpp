@@ -30,6 +30,8 @@ constexpr std::array all{
     SwitchInfo{"checks_by_rerun", &Behaviour::checks_by_rerun, "0.12.0", "Megatron-LM 4dc6b71", "NaN and infinities in a local gradient are reported by the rerun state machine"},
     SwitchInfo{"tokens_over_context", &Behaviour::tokens_over_context, "0.13.0", "Megatron-LM 3806ec2", "tokens are counted over context-parallel ranks"},
     SwitchInfo{"averages_over_tensor", &Behaviour::averages_over_tensor, "0.13.0", "Megatron-LM 1674ce3", "average_gradients_across_tp_domain is known"},
+    SwitchInfo{"norm_of_instance", &Behaviour::norm_of_instance, "0.13.0", "Megatron-LM 8c1e094",
+               "the distributed optimizer's norm is that of the rank's instance: before it every instance counted, which all hold the same"},
     SwitchInfo{"clamps_tokens", &Behaviour::clamps_tokens, "0.15.0", "Megatron-LM 1aef9f8", "a micro-batch without tokens is divided by 1"},
     SwitchInfo{"counts_ready", &Behaviour::counts_ready, "0.16.0", "Megatron-LM#2837", "a bucket is sent once each parameter was ready as often as in the first window"},
     SwitchInfo{"zeros_in_int64", &Behaviour::zeros_in_int64, "0.17.0", "Megatron-LM#4015", "zeros of gradients are counted in whole numbers"},

@@ -25,6 +25,7 @@ struct Behaviour {
   Watched<bool> clamps_tokens{true};        // a micro-batch without tokens is divided by 1
   Watched<bool> chains_one{true};           // a lone optimizer is chained too, and its norm is computed though nothing is clipped
   Watched<bool> joint_norm{true};           // optimizers that share a group have one norm
+  Watched<bool> norm_of_instance{true};     // norms, overflows and zeros are those of the rank's instance of the distributed optimizer; false: of all ranks
   Watched<bool> gathers_all{true};          // each optimizer's step gathers all parameters
   Watched<bool> instances{true};            // several instances of the distributed optimizer
   Watched<bool> refuses_average_per_token{true};

@@ -33,6 +33,8 @@ constexpr Entry entries[] = {
     {"megatron-1", "stage-reduces-its-gradients-twice",
      "with several instances of the distributed optimizer finalize_model_grads reduces again what a stage of 1F1B began to reduce itself", "Megatron-LM#2837", recorded,
      {"wrong-scale", "stream-race"}, ""},
+    {"megatron-2", "norm-counts-every-instance",
+     "with several instances of the distributed optimizer the norm is summed over all of them, which hold the same gradients", "Megatron-LM 8c1e094", recorded, {"wrong-norm"}, ""},
 };
 // clang-format on
 

@@ -23,7 +23,7 @@ struct ParallelGroups {
   ProcessGroup data, data_context, expert_data;  // expert_data: ranks with the same experts
   ProcessGroup model, expert_model;              // that a gradient's norm is summed over: tensor x pipeline, and with the expert-parallel ranks
   ProcessGroup instance, between_instances;      // of the distributed optimizer, and across its instances
-  ProcessGroup of_instance;                      // all ranks of the rank's instance: what its gradient norms are summed over
+  ProcessGroup of_instance;                      // all ranks of the rank's instance: what its gradient norms are summed over, or of the world, before 0.13.0
   ProcessGroup embedding;                        // first and last stage
 
   std::uint32_t stage = 0;

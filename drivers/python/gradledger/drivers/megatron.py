@@ -288,8 +288,12 @@ class Megatron(TorchLoop):
         self.known = {"updated": int(updated)}
         if getattr(child, "grad_scaler", None) is not None:
             self.known |= {"skipped": int(not updated), "loss_scale": float(self.chained.get_loss_scale())}
-        if updated and norm is not None and not self.configuration.linear:
+        if updated and norm is not None and self.computes_norm() and not self.configuration.linear:
             self.known["gradient_norm"] = float(norm)
+
+    def computes_norm(self) -> bool:
+        """A lone optimizer that was not chained, before 0.12.0, returns 0 for the norm that it does not clip by."""
+        return hasattr(self.chained, "chained_optimizers") or self.chained.config.clip_grad > 0
 
     # ---- checkpoints
 

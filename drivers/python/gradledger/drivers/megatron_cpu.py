@@ -60,6 +60,8 @@ def named_as_of_cuda(of: Callable[..., Any]) -> Callable[..., Any]:
 def let_nothing_be_quantized() -> bool:
     """Without Transformer Engine some releases, as 0.12.0, refuse to quantize even where no parameter is of fp8, so that no step of the distributed optimizer
     ends. Later ones return there, and so do all with Transformer Engine. Returns whether it had to be made so here."""
+    if importlib.util.find_spec("megatron.core.fp8_utils") is None:  # before 0.12.0
+        return False
     from megatron.core import fp8_utils
     quantize = getattr(fp8_utils, "_quantize_param_shard_impl", None)
     if quantize is None or importlib.util.find_spec("transformer_engine") is not None:

@@ -91,7 +91,7 @@ void ZeroStage1And2::backward_prologue(ProgramWriter& w) {
 void ZeroStage1And2::gradient_ready(ProgramWriter& w, std::uint32_t p) {
   if (coalescing()) return;
   if (!has_hooks()) return;
-  setup_buckets(w);
+  if (hooks_bring_buckets()) setup_buckets(w);
   if (uses_grad_accum_) drain(w, p);
   if (partition_gradients_ || (overlap_ && boundary_mirror())) push(w, p);
 }
@@ -138,6 +138,7 @@ Tensor& ZeroStage1And2::gradient_attribute(std::uint32_t p) { return uses_grad_a
 void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
   if (numel(p) == 0 && behaviour().empty_parameter != EmptyParameter::looked_up) return;
   const std::uint64_t bucket_size = config().zero.reduce_bucket_size;
+  if (numel(p) <= bucket_size) require_bucket();
   if (bucket_.elements + numel(p) > bucket_size) {
     // DeepSpeed#6993 asked for the parameter's own dtype among buckets that are named by the dtype they are communicated in.
     if (comm_dtype_ != model_dtype_ && behaviour().stage12_full_bucket_key == BucketKey::model_dtype)
@@ -202,13 +203,12 @@ void ZeroStage1And2::flush_coalesced(ProgramWriter& w) {
 }
 
 // The end of the reduction before has let go of the buffers, and a backward brings them back, or a pipeline: no call by hand does, nor, since DeepSpeed#6993,
-// a backward without a gradient. DeepSpeed#7018 lets go of them when it is made, too, and does not say yet which comes next.
+// a backward without a gradient, nor, before DeepSpeed#7018, a direct one. Before the first it is not said which comes next.
 void ZeroStage1And2::require_bucket() const {
   if (!contiguous_ || ready_for_gradients_ || in_pipeline()) return;
   if (behaviour().released_bucket == ReleasedBucket::none) {
     if (had_buckets_) throw FrameworkError{"TypeError", "'NoneType' object is not subscriptable"};
-    const bool made_without = behaviour().stage12_micro_step_id == MicroStepCount::each_reduction;
-    throw FrameworkError{"AttributeError", std::string("'DeepSpeedZeroOptimizer' object has no attribute '") + (made_without ? "ipg_index'" : "ipg_buffer'")};
+    throw FrameworkError{"AttributeError", "'DeepSpeedZeroOptimizer' object has no attribute 'ipg_index'"};
   }
   throw FrameworkError{"IndexError", "list index out of range"};
 }

@@ -81,7 +81,9 @@ class ZeroStage1And2 final : public ScaledOptimizer {
 
   // ---- backward: hooks and buckets
   bool has_hooks() const { return partition_gradients_ || overlap_ || contiguous_ || uses_grad_accum_; }
-  void drain(ProgramWriter& w, std::uint32_t parameter);             // stage_1_and_2.py: _fill_param_grad_accum_attribute, at 0.19.7
+  void drain(ProgramWriter& w, std::uint32_t parameter);  // stage_1_and_2.py: _fill_param_grad_accum_attribute, at 0.19.7
+  // DeepSpeed#7018: before it engine.backward() did, for the hooks of its own gradients.
+  bool hooks_bring_buckets() const { return behaviour().stage12_micro_step_id == MicroStepCount::each_reduction; }
   void setup_buckets(ProgramWriter& w);                              // stage_1_and_2.py: setup_buckets, at 0.19.7
   Tensor new_bucket_buffer(ProgramWriter& w, std::uint32_t number);  // stage_1_and_2.py: setup_buckets, at 0.19.7
   Tensor begin_pipeline_reduction(ProgramWriter& w);                 // stage_1_and_2.py: reduce_gradients, with pipeline_parallel, at 0.19.7

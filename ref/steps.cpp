@@ -122,7 +122,11 @@ std::vector<StepMismatch> StepJudge::mismatches() {
     const bool said = any([](const RankStep& r) { return r.reported(StepFact::skipped).has_value(); });
     const Skip skip = due(event, step, scale.scale());
     // A step that hangs may have updated before it could say so.
-    if (!said && !(skip == Skip::must && any([](const RankStep& r) { return r.applied && !r.done; }))) continue;
+    const bool has_norm = step.finite && !timeline_.touched_at(event, false);
+    if (!said && !(skip == Skip::must && any([](const RankStep& r) { return r.applied && !r.done; }))) {
+      if (has_norm) judge_norms(event, step);  // a step that looks for no overflow reports its norm all the same
+      continue;
+    }
     judge_skips(event, step, skip);
     judge_finiteness(event, step);
     const bool skipped = step.ranks.begin()->second.skips();
@@ -135,7 +139,7 @@ std::vector<StepMismatch> StepJudge::mismatches() {
       add(FindingClass::wrong_scale, event, rank, fmt::format("the loss scale is {} from here on, documented is {}", *reported, scale.scale()),
           Quantity{"loss_scale", *reported, scale.scale(), 0});
     }
-    if (step.finite && !timeline_.touched_at(event, false)) judge_norms(event, step);
+    if (has_norm) judge_norms(event, step);
     if (skip == Skip::must) decided_.insert(event);
   }
   list_missing();

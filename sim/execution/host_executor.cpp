@@ -195,7 +195,7 @@ class HostExecutor::Run {
   bool ready(std::uint16_t r, Stream stream) const {
     const Rank& rank = ranks_[r];
     return !rank.waits_for_peers[static_cast<std::size_t>(stream)] && may_run(rank.program, rank.head, stream, [&](std::uint32_t e) { return rank.recorded[e] != 0; }) &&
-           (stream != Stream::host || !rendezvous_.awaits_sender(r));
+           (stream != Stream::host || rank.program.ops[rank.head[0]].kind != OpKind::receive || !rendezvous_.awaits_sender(r));
   }
 
   void execute(std::uint16_t r, Stream stream) {

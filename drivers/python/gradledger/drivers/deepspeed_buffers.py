@@ -258,7 +258,8 @@ class ZeroLayout(FlatLayout):
         for p in self.own:
             accumulated = getattr(self.parameters[p], "grad_accum", None)
             if accumulated is not None:
-                yield fitting(f"{self.names[p]}.grad_accum", "scratch" if epilogue_ran else "local", [accumulated], self.whole(p), scale=scale)
+                holds_average = epilogue_ran and self.wrapper.get_gradient_for_reduction(self.parameters[p]) is accumulated  # else a copy of it was reduced
+                yield fitting(f"{self.names[p]}.grad_accum", "scratch" if holds_average else "local", [accumulated], self.whole(p), scale=scale)
         for g, tensors in (getattr(self.wrapper, "all_grad_tensors", None) or {}).items():
             for parameter, tensor in zip(self.in_partition[g], tensors or ()):
                 p = self.number[id(parameter)]

@@ -55,7 +55,7 @@ std::vector<Tensor> ZeroStage3::all_reduce_partitions(ProgramWriter& w) {
   // The product is another tensor: what stays in the bucket is not multiplied.
   Tensor product;
   Slice reduced = bucket;
-  if (postscale && factor != average_over() && factor != 1.0) {
+  if (postscale && factor != peers().size() && factor != 1.0) {
     product = tensors_.allocate(w, "multiplied_bucket", comm_dtype_, bucket.numel);
     reduced = product.slice;
     w.copy(reduced, bucket);

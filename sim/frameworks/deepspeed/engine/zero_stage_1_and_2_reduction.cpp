@@ -275,7 +275,7 @@ void ZeroStage1And2::average_whole(ProgramWriter& w, Slice bucket) {
   } else {
     if (factor != 1.0) w.multiply(wire, 1.0 / factor);
     w.collective(call);
-    if (factor != average_over()) w.multiply(wire, factor / average_over());
+    if (factor != peers().size()) w.multiply(wire, factor / average_over());  // live-37: ranks that share a sequence are peers, and not averaged over
   }
   add_to_sums(w, wire);
   if (cast.defined()) w.copy(bucket, wire);

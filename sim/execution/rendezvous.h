@@ -1,4 +1,4 @@
-// Where the ranks of a collective meet: matched by group, communicator and sequence number, checked, performed.
+// Where ranks wait for each other. Those of a collective meet: matched by group, communicator and sequence number, checked, performed. A receive waits for its send.
 #pragma once
 
 #include <cstdint>

@@ -57,6 +57,17 @@ TEST(lanes, end_a_collective_at_once_on_all_of_its_ranks_and_behind_the_last_arr
   }
 }
 
+TEST(lanes, begin_a_backward_behind_that_of_the_next_stage_of_a_pipeline) {
+  const report::Lanes lanes = lanes_in("parameters/pipeline-without-overlap.json");
+  const auto deposit = [&](std::uint32_t rank) {
+    const auto& all = lanes.ranks.at(rank);
+    return std::find_if(all.begin(), all.end(), [](const report::LaneOperation& o) { return o.kind == OpKind::deposit && o.event == 0 && !o.at_start; });
+  };
+  const auto first = deposit(0), last = deposit(2);
+  ASSERT_TRUE(first != lanes.ranks[0].end() && last != lanes.ranks[2].end());
+  EXPECT_GE(first->begin, last->end);
+}
+
 // Weights are gathered in one communicator of the ranks, and gradients reduced in another: each has a first call. One rank gathers where the other reduces.
 TEST(lanes, keep_the_calls_of_two_communicators_apart) {
   const report::Lanes lanes = lanes_in("parameters/gathers-beside-reductions-stage-3-0.18.9.json");

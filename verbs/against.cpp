@@ -42,15 +42,17 @@ class Weights final : public TraceSink {
     if (fact.fact >= StepFact::gradient_norm) norms_[{fact.event, fact.rank, fact.fact}] = fact.value;
   }
 
-  void race(const RaceRecord&) override { depends_on_streams_ = true; }
+  void race(const RaceRecord& r) override { first_race_ = std::min(first_race_, r.event); }
   void unwritten(const UnwrittenRecord&) override { depends_on_streams_ = true; }
 
   const std::map<Place, double>& at() const { return at_; }
   const std::map<Norm, double>& norms() const { return norms_; }
   bool depends_on_streams() const { return depends_on_streams_; }
+  std::uint32_t first_race() const { return first_race_; }
 
  private:
   bool depends_on_streams_ = false;
+  std::uint32_t first_race_ = never;  // event
   const Timeline& timeline_;
   std::map<Place, double> at_;
   std::map<Norm, double> norms_;
@@ -119,6 +121,7 @@ std::optional<AgainstModel> against_model(const Loaded& loaded, const Options& o
   make_producer(loaded, options)->run(source, unseen, real);
   Options simulated = options;
   simulated.driver = nullptr;
+  run.check_streams = true;
   make_producer(loaded, simulated)->run(source, run, model);
   if (model.depends_on_streams()) return std::nullopt;  // of which a CPU has one
   AgainstModel out;
@@ -135,6 +138,11 @@ std::optional<AgainstModel> against_model(const Loaded& loaded, const Options& o
       --out.elements;
       out.up_to = "an approximation";
       continue;
+    }
+    if (event >= model.first_race()) {  // which of the two was first there, nothing says
+      --out.elements;
+      out.up_to = "a race";
+      return out;
     }
     if (clips_by_another_norm(loaded.scenario, loaded.timeline, real, model, event)) {
       --out.elements;

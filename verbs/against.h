@@ -12,7 +12,7 @@ namespace gradledger::verbs {
 struct AgainstModel {
   std::uint64_t elements = 0, events = 0;  // compared
   std::string difference;                  // the first, with both values; empty: none
-  std::string up_to;                       // what weights are compared up to, where they differ behind it, both rightly: a norm added up in another order, an approximation
+  std::string up_to;                       // what weights are compared up to, where they differ behind it, both rightly: a norm added up in another order, an approximation, a race
 };
 
 // Nothing where there is nothing to hold it against: the framework has no engine here, or none for this configuration; or its optimizer is a

@@ -56,7 +56,9 @@ bool SymbolicMemory::execute(const Op& op, std::uint32_t rank, const Program& pr
     case OpKind::check_finite:
       if (!finite(rank, op.source)) write_one(rank, op.target, forms_.number(1), no_origin);
       break;
-    case OpKind::squared_norm:
+    case OpKind::squared_norm:  // how long gradients are nobody asks, but for what is no number
+      if (!finite(rank, op.source)) write_one(rank, op.target, forms_.number(std::numeric_limits<double>::infinity()), no_origin);
+      break;
     case OpKind::square_root:
     case OpKind::sgd:
     case OpKind::adam: break;  // no gradient follows from them
@@ -263,11 +265,12 @@ void SymbolicMemory::scale(std::uint32_t rank, Slice target, double factor, bool
   else write(rank, target, result_);
 }
 
-// Whether none of the elements takes in a contribution in which the script plants an overflow: in its parameter's first element.
+// Whether none of the elements takes in a contribution in which the script plants an overflow, in its parameter's first element, and none is the norm of one that does.
 bool SymbolicMemory::finite(std::uint32_t rank, Slice slice) {
   if (timeline_.planted.empty()) return true;
   read(rank, slice, read_);
   for (const Stretch& s : read_) {
+    if (s.form > LinearForms::untold && !std::isfinite(forms_.constant(s.form))) return false;
     if (s.origin == no_origin) continue;
     for (const Plant& plant : timeline_.planted) {
       const std::int64_t at = parameter_begin_[plant.parameter] - s.origin;

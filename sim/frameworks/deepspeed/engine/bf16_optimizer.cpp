@@ -95,10 +95,10 @@ void Bf16Optimizer::reduce_last_micro_batch(ProgramWriter& w) {
 
 void Bf16Optimizer::model_step(ProgramWriter& w) {
   require_gradients();
-  if (linear() || behaviour().bf16_norm == Bf16Norm::above_zero) report_decision(w, false, 1.0);
+  if (!decides_on_overflow() || behaviour().bf16_norm == Bf16Norm::above_zero) report_decision(w, false, 1.0);
   emit_norm(w);
   w.report(StepFact::gradient_norm, norm_, 1.0);
-  if (linear()) return finish_step(w, std::nullopt);
+  if (!decides_on_overflow()) return finish_step(w, std::nullopt);
   read(w, norm_known, norm_);
 }
 
@@ -145,7 +145,8 @@ void Bf16Optimizer::require_gradients() const {
 void Bf16Optimizer::on_value(std::uint32_t, double norm, ProgramWriter& w) {
   // An infinite or NaN norm becomes -1 upstream.
   const bool finite = norm >= 0.0 && norm <= std::numeric_limits<float>::max();
-  if (behaviour().bf16_norm == Bf16Norm::above_zero && !(finite && norm > 0.0)) throw FrameworkError{"AssertionError", "BF16_Optimizer requires a gradient norm above zero"};
+  if (behaviour().bf16_norm == Bf16Norm::above_zero && !(finite && (norm > 0.0 || linear())))
+    throw FrameworkError{"AssertionError", "BF16_Optimizer requires a gradient norm above zero"};
   if (behaviour().bf16_norm == Bf16Norm::finite) {
     report_decision(w, !finite, 1.0);
     if (!finite) {
@@ -153,7 +154,7 @@ void Bf16Optimizer::on_value(std::uint32_t, double norm, ProgramWriter& w) {
       return step_done(w, false);
     }
   }
-  const double clip = gradient_clipping_of(scenario());
+  const double clip = linear() ? 0.0 : gradient_clipping_of(scenario());
   if (clip > 0) report_clipping_norm(w, norm);
   finish_step(w, clip > 0 ? clip_coefficient(norm, clip) : std::nullopt);
 }

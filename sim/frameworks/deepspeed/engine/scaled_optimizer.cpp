@@ -17,8 +17,8 @@ void ScaledOptimizer::on_value(std::uint32_t stage, double value, ProgramWriter&
     report_clipping_norm(w, norm_of(value) / unscaled_by());
     return finish_step(w, norm_of(value));
   }
-  // From 0.19.8 on the norm is asked for before the scale moves. A linear run has none.
-  const bool norm_decides = !linear() && skips_invalid_norms();
+  // From 0.19.8 on the norm is asked for before the scale moves. Nothing in a linear run makes it infinite but what the script plants.
+  const bool norm_decides = decides_on_overflow() && skips_invalid_norms();
   const bool goes_on = stage == overflow_known && !skips_on(value != 0.0);
   if (goes_on && norm_decides) {
     require_gradients();

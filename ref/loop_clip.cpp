@@ -74,10 +74,15 @@ std::string LoopClipJudge::right_for(std::uint32_t rank, double norm, const Fiel
     const std::vector<std::uint32_t> ranks = timeline_.contract.groups.of(name, rank);
     const Bounded of_group = norm_over(ranks, gradient);
     if (std::abs(norm - of_group.value) <= of_group.error) return fmt::format("over {}", name == "rank" ? "this rank alone" : name);
-    // Squares added up over ranks that hold the same.
-    const double times = std::sqrt(static_cast<double>(ranks.size()));
-    const Bounded own = norm_over({rank}, gradient);
-    if (ranks.size() > 1 && std::abs(norm - own.value * times) <= times * own.error) return fmt::format("of what this rank holds, counted once for each rank of {}", name);
+    // Squares added up over ranks that hold some of it, or all, in common. The roots of two sums of squares lie no further apart than the root of those of what is off.
+    double squares = 0, errors = 0;
+    for (const std::uint32_t r : ranks) {
+      const Bounded own = norm_over({r}, gradient);
+      squares += own.value * own.value;
+      errors += own.error * own.error;
+    }
+    if (ranks.size() > 1 && std::abs(norm - std::sqrt(squares)) <= widened(std::sqrt(errors)))
+      return fmt::format("of what each rank of {} holds, where that which several of them hold is counted once for each", name);
   }
   return "";
 }

@@ -214,7 +214,7 @@ std::vector<Mutant> of_tensor_parallel_ranks() {
   return {
       {"terms-never-summed", "nobody adds up what tensor-parallel ranks have of a gradient", {missing_reduction}, {"ddp", "fsdp2", "fsdp2-offload"}, {.believe = never_summed},
        with_tensor_parallel_ranks},
-      {"copies-counted-by-each-rank", "a norm counts what tensor-parallel ranks have alike once for each of them", {wrong_norm}, {"fsdp2", "fsdp2-offload"},
+      {"copies-counted-by-each-rank", "a norm counts what tensor-parallel ranks have alike once for each of them", {wrong_group}, {"fsdp2", "fsdp2-offload"},
        {.edit = edit(at_clip, Take::each, named("norms", of_kind({divide})), dropped)}, clipped_by_tensor_parallel_ranks},
   };
 }

@@ -34,7 +34,7 @@ void Passes::few_runs(Verdict& verdict) {
     ++verdict.decode_passes;
     told = runs.decode();
   }
-  if (!told && verdict.contributions <= options_.alone_max) look_at_each_alone(runs, verdict);
+  if ((!told || runs.hides()) && verdict.contributions <= options_.alone_max) look_at_each_alone(runs, verdict);
   keep_packed(runs, verdict);
   say_left_out(runs, verdict);
 }

@@ -108,10 +108,15 @@ bool PackedRuns::decode() {
   // What was told of one rank or window may be what happened to another one, of which less is shown.
   bool done = true;
   for (Decoded& decoded : decoded_) {
-    if (decoded.open && !patterns.empty()) decoded = take_apart(decoded.entry.key, kept_[decoded.entry.key], patterns);
+    const bool may_hide = std::any_of(patterns.begin(), patterns.end(), [](const WeightPattern& p) { return p.least_share < 1; });
+    if (may_hide || (decoded.open && !patterns.empty())) decoded = take_apart(decoded.entry.key, kept_[decoded.entry.key], patterns);
     done = done && !decoded.open;
   }
   return done;
+}
+
+bool PackedRuns::hides() const {
+  return std::any_of(decoded_.begin(), decoded_.end(), [](const Decoded& decoded) { return decoded.hides; });
 }
 
 BornOut PackedRuns::bear_out(LedgerEntry& alone) const {
@@ -153,6 +158,7 @@ PackedRuns::Decoded PackedRuns::take_apart(const SnapshotKey& key, const Kept& k
   out.equations = add_runs(kept, taking);
   out.missing = !taking.run();
   out.open = !out.missing && taking.open();
+  out.hides = !out.missing && taking.hides();
   if (out.missing) return out;
   constexpr std::size_t patterns_max = 64;
   for (WeightPattern& pattern : taking.patterns())

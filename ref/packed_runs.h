@@ -35,6 +35,8 @@ class PackedRuns {
 
   // Works weights out of all runs so far. True: nothing stays open that another run could tell.
   bool decode();
+  // Whether something stays that sums do not tell, and runs of one contribution each may.
+  bool hides() const;
   // Whether that which is open has few elements for its contributions, so that it has too few equations.
   bool lacks_equations() const;
 
@@ -42,6 +44,7 @@ class PackedRuns {
     LedgerEntry entry;
     bool open = false;     // some weight of an element that is wrong
     bool missing = false;  // it was too large to keep, or to take apart
+    bool hides = false;    // some weight beside those of others: TakingApart::hides()
     std::size_t equations = 0;
   };
   std::vector<Decoded>& decoded() { return decoded_; }

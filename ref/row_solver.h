@@ -58,6 +58,8 @@ class RowSolver {
 
   // Whether weights leave what the row holds. A row with an open term is not told wrong.
   bool explains(const RowWeights& weights, const PackedRow& row, bool rounded = false) const;
+  // What divisions by loss scales have left of a term: Term::left.
+  double left(std::size_t term) const { return terms_[term].left; }
   // How many bits of evidence a row is for weights that explain it.
   double bits(const PackedRow& row) const;
 
@@ -85,7 +87,8 @@ class RowSolver {
   std::vector<PackedRow> rows_to_solve(const std::vector<PackedRow>& rows, std::size_t unknowns, bool exact) const;
   std::vector<Snapped> solved(const Groups& groups, const std::vector<PackedRow>& rows, bool exact) const;
   std::vector<Snapped> unrounded(const Groups& groups, const std::vector<PackedRow>& rows, const std::vector<double>& weights) const;
-  bool borne_out(const std::vector<Snapped>& found, std::size_t rows, std::size_t unknowns, bool exact) const;
+  bool borne_out(const std::vector<Snapped>& found, const Groups& groups, const std::vector<PackedRow>& rows, bool exact) const;
+  bool has_rows_to_spare(const Groups& groups, const std::vector<PackedRow>& rows, std::size_t group) const;
   std::optional<RowWeights> enumerate(const Groups& groups, const std::vector<PackedRow>& rows) const;
   double bits_to_spare(const Groups& groups, const std::vector<PackedRow>& rows) const;
   class Choices;

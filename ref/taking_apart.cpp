@@ -12,11 +12,6 @@ namespace {
 
 constexpr std::uint32_t failures_max = 256;  // stretches without weights, after which no more are tried
 
-std::uint32_t windows_between(const LedgerEntry& entry, const LedgerColumn& column) {
-  const std::uint32_t window = entry.role == Role::applied_gradient ? column.contribution.step : column.documented;
-  return window < entry.step ? entry.step - window : 0;
-}
-
 // A loop's scaler divides all that is in a gradient, what an earlier window left there too: by the scale of each window since.
 double left_by_scalers(const std::vector<double>& scales, std::uint32_t window, std::uint32_t ago) {
   double out = 1;
@@ -64,6 +59,11 @@ std::vector<WeightShape> shapes_of(const Workload& workload, const Timeline& tim
 }
 
 }  // namespace
+
+std::uint32_t windows_between(const LedgerEntry& entry, const LedgerColumn& column) {
+  const std::uint32_t window = entry.role == Role::applied_gradient ? column.contribution.step : column.documented;
+  return window < entry.step ? entry.step - window : 0;
+}
 
 TakingApart::TakingApart(const Workload& workload, const Timeline& timeline, const Ledger& ledger, const RowRounding& rounding, LedgerEntry& entry)
     : workload_(workload),
@@ -119,6 +119,7 @@ bool TakingApart::run() {
   if (!left.empty()) look_elsewhere();
   drop_lone_answers();
   join_neighbours();
+  look_for_hidden();
   write();
   return true;
 }
@@ -263,12 +264,15 @@ std::vector<WeightPattern> TakingApart::patterns() const {
     WeightPattern pattern;
     pattern.role = entry_.role;
     pattern.of_due = answer.of_due;
+    if (answer.of_due && *answer.of_due != 0) pattern.least_share = std::min(1.0, std::abs(*answer.of_due));
     for (std::size_t k = 0; k < entry_.columns.size() && !answer.of_due; ++k) {
       const LedgerColumn& column = entry_.columns[k];
       const std::uint32_t ago = windows_between(entry_, column), own = column.rank == entry_.key.rank;
       pattern.by_rank[{ago, column.rank, column.contribution.micro_batch}] = answer.value[k];
       const auto [at, fresh] = pattern.by_side.try_emplace({ago, own, column.contribution.micro_batch}, answer.value[k]);
       pattern.sides = pattern.sides && (fresh || at->second == answer.value[k]);
+      const double due = ledger_.expected(entry_, column.backward, column.rank, entry_.layout.front().parameter);
+      if (due != 0 && answer.value[k] != 0) pattern.least_share = std::min(pattern.least_share, std::abs(answer.value[k] / due));
     }
     if (std::find(out.begin(), out.end(), pattern) == out.end()) out.push_back(std::move(pattern));
   }

@@ -18,6 +18,7 @@ struct WeightPattern {
   // By windows ago, rank and micro-batch; and with whether the rank's own in place of the rank, where that is enough to say it.
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, double> by_rank, by_side;
   bool sides = true;
+  double least_share = 1;  // of what is due, but for nothing at all
 
   bool operator==(const WeightPattern&) const = default;
 };
@@ -28,6 +29,9 @@ enum class BornOut : std::uint8_t {
   as_weights,
   out_of_place,  // some elements hold those of others: what looks like a weight there is the quotient of two elements' numbers
 };
+
+// How many windows ago a contribution was due, seen from the entry's.
+std::uint32_t windows_between(const LedgerEntry& entry, const LedgerColumn& column);
 
 class TakingApart {
  public:
@@ -46,6 +50,9 @@ class TakingApart {
   // In place of run(), of an entry with weights, which each contribution showed in a run of its own. Due ones of an element that is wrong become open.
   BornOut bear_out();
   bool open() const { return open_; }
+  // Whether some weight that was told 0 may as well be what a loss scale leaves of the due one, or as small a share as a known pattern has: the others'
+  // sums hide it.
+  bool hides() const { return hides_; }
   // Of what was told without gaps, each once.
   std::vector<WeightPattern> patterns() const;
 
@@ -66,6 +73,7 @@ class TakingApart {
   std::vector<Elements> parts(const Elements& elements) const;
   bool fits(const RowWeights& answer, std::uint32_t element) const;
   void open_where_wrong(const Elements& elements);
+  void mark_misplaced(LedgerColumn& column) const;
   bool says_wrong_is_due(const RowWeights& answer, const Elements& elements) const;
   struct Part;
   struct Instead {
@@ -81,6 +89,9 @@ class TakingApart {
   void drop_lone_answers();
   bool rounded_of_others(std::uint32_t element, const std::map<std::pair<std::uint32_t, int>, std::uint32_t>& of_piece) const;
   void join_neighbours();
+  void look_for_hidden();
+  bool hides(const RowWeights& answer, std::uint32_t element, double share) const;
+  bool hides_earlier(double share, std::uint32_t element) const;
   std::vector<bool> dark_where_due(std::size_t column) const;
   void write();
 
@@ -104,7 +115,7 @@ class TakingApart {
   std::vector<int> became_;
   std::map<std::uint32_t, Instead> instead_;  // by element that became `elsewhere`
   std::uint32_t failures_ = 0;
-  bool open_ = false;
+  bool open_ = false, hides_ = false;
 };
 
 }  // namespace gradledger::ref

@@ -1,9 +1,10 @@
 // Weights that runs of one contribution each told, put to the sums that runs of all of them left.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "ref/classify.h"
-#include "ref/dtype_facts.h"
+#include "ref/loss_scale.h"
 #include "ref/taking_apart.h"
 
 namespace gradledger::ref {
@@ -24,12 +25,33 @@ class AlongRuns {
   std::size_t run_ = 0;
 };
 
+// Relative, of a quotient of two weights; they are fp64 numbers, however exact.
+double rounding_of_quotients(double tolerance) { return std::max(tolerance, 8 * std::numeric_limits<double>::epsilon()); }
+
+// A share that doubling, missing and repeated divisions leave: where weights are exact, of powers of two.
+bool is_simple(double share, double rounding) {
+  if (rounding == rounding_of_quotients(0)) return short_dyadic(share);
+  const double larger = std::max(std::abs(share), 1 / std::abs(share));
+  return std::abs(larger - std::nearbyint(larger)) <= rounding * larger;
+}
+
+// Of a piece: the first element that has one, and past the last.
+struct Quotients {
+  std::uint64_t first = 0, last = 0;
+};
+
 // Whether a share is what another element's number makes of a weight, that element's divisors included.
 bool of_another_element(double share, double rounding, bool exact) {
   constexpr int halvings = 10;
   for (int i = exact ? -halvings : 0; i <= (exact ? halvings : 0); ++i)
     if (ratio_of_probes(std::ldexp(share, i), rounding)) return true;
   return false;
+}
+
+// Micro-batches may be divided otherwise than one another, where one of them is scaled by hand.
+bool halvings_apart(double share, double other, double rounding) {
+  const double ratio = share / other;
+  return ratio > 0 && std::abs(ratio - std::exp2(std::nearbyint(std::log2(ratio)))) <= rounding * ratio;
 }
 
 }  // namespace
@@ -55,8 +77,46 @@ BornOut TakingApart::bear_out() {
   }
   // Two elements may have the same number. One that is there in place of the other is then told by its neighbours.
   open_where_wrong(wrong_as_due);
-  if (elsewhere > 0) return BornOut::out_of_place;
+  constexpr double fine = 1.0 / 4096;  // where a quotient of numbers is no other one that is near
+  const bool told = ledger_.tolerance() == 0 || (elsewhere > 0 && ledger_.tolerance() < fine);
+  for (LedgerColumn& column : entry_.columns)
+    if (told) mark_misplaced(column);
+  if (elsewhere > 0) return told ? BornOut::as_weights : BornOut::out_of_place;
   return alike > 0 ? BornOut::no : BornOut::as_weights;
+}
+
+// Exact weights that are no quotient of powers of two are those of two elements' numbers. An element between such ones, or of which nothing is due, has the
+// weight of a contribution by chance: the other element has the same number.
+void TakingApart::mark_misplaced(LedgerColumn& column) const {
+  const std::size_t k = static_cast<std::size_t>(&column - entry_.columns.data());
+  const double rounding = rounding_of_quotients(ledger_.tolerance());
+  std::vector<double> weights;
+  AlongRuns along(column);
+  for (std::uint64_t e = 0; e < numel_; ++e) weights.push_back(along.at(e));
+  const auto quotient = [&](std::uint64_t e) {
+    const double due = expected_[piece_of_[e]][k], weight = due != 0 ? due : column.averaged != 0 ? column.averaged : column.own;
+    if (weights[e] == 0 || weights[e] == due || weight == 0) return false;
+    const double share = weights[e] / weight;
+    return !is_simple(share, rounding) && of_another_element(share, rounding, ledger_.tolerance() == 0);
+  };
+  std::vector<Quotients> quotients(entry_.layout.size(), Quotients{numel_, 0});
+  for (std::uint64_t e = 0; e < numel_; ++e) {
+    if (!quotient(e)) continue;
+    Quotients& of_piece = quotients[piece_of_[e]];
+    of_piece = {std::min(of_piece.first, e), e + 1};
+  }
+  if (std::all_of(quotients.begin(), quotients.end(), [](const Quotients& r) { return r.last == 0; })) return;
+  const auto known = std::move(column.runs);
+  column.runs.clear();
+  std::size_t run = 0;
+  for (std::uint64_t e = 0; e < numel_; ++e) {
+    while (run + 1 < known.size() && known[run].end <= e) ++run;
+    CoefficientRun part{e, e + 1, weights[e], run < known.size() && known[run].open};
+    const Quotients& of_piece = quotients[piece_of_[e]];
+    part.misplaced = weights[e] != 0 && (expected_[piece_of_[e]][k] == 0 || (of_piece.first <= e && e < of_piece.last));
+    if (part.misplaced) part.coefficient = 0;
+    column.append(part);
+  }
 }
 
 // Its weights are off by less than what a lone contribution may be rounded by. Elements are in order.
@@ -77,11 +137,54 @@ void TakingApart::open_where_wrong(const Elements& elements) {
   }
 }
 
+void TakingApart::look_for_hidden() {
+  std::vector<double> shares;
+  const std::vector<double> scales = loss_scales(timeline_);
+  shares.push_back(entry_.step < scales.size() ? 1 / scales[entry_.step] : 1);
+  if (patterns_)
+    for (const WeightPattern& pattern : *patterns_) shares.push_back(pattern.least_share);
+  for (const double share : shares) {
+    for (std::uint32_t e = 0; e < numel_ && !hides_; ++e) hides_ = became_[e] >= 0 && hides(answers_[static_cast<std::size_t>(became_[e])], e, share);
+  }
+}
+
+// Whether an odd share of what is due may as well be a simple one and what a loop's scaler left of earlier windows.
+bool TakingApart::hides_earlier(double share, std::uint32_t element) const {
+  const double simple = std::exp2(std::nearbyint(std::log2(std::abs(share))));
+  RowWeights other{std::vector<double>(entry_.columns.size()), std::vector<bool>(entry_.columns.size(), false), {}, {}};
+  bool any = false;
+  for (std::size_t k = 0; k < entry_.columns.size(); ++k) {
+    const std::uint32_t ago = windows_between(entry_, entry_.columns[k]);
+    other.value[k] = simple * (ago == 0 ? expected_[piece_of_[element]][k] : entry_.columns[k].averaged * solver_.left(k));
+    any = any || (ago > 0 && solver_.left(k) != 1);
+  }
+  return any && fits(other, element);
+}
+
+// A gradient that no loss scale multiplied, beside some that are: 16 bits have little room for it, and earlier windows may seem to explain what is left of it.
+bool TakingApart::hides(const RowWeights& answer, std::uint32_t element, double share) const {
+  if (answer.of_due) return answer.odd_share && hides_earlier(*answer.of_due, element);
+  if (answer.any_open() || share == 1) return false;
+  RowWeights other = answer;
+  bool any = false;
+  for (std::size_t k = 0; k < entry_.columns.size(); ++k) {
+    const double due = expected_[piece_of_[element]][k];
+    if (answer.value[k] != 0 || due == 0 || windows_between(entry_, entry_.columns[k]) > 0) continue;
+    other.value[k] = due * share;
+    any = true;
+  }
+  if (!any) return false;
+  if (fits(other, element)) return true;
+  for (std::size_t k = 0; k < entry_.columns.size(); ++k)
+    if (windows_between(entry_, entry_.columns[k]) > 0) other.value[k] = 0;
+  return fits(other, element);
+}
+
 // Whether what runs of one contribution show of an element is in part that of another element: off by the quotient of the two's numbers, one for all that
 // is off. Where weights are exact, one contribution tells it, and others may have another weight beside.
 TakingApart::OutOfPlace TakingApart::out_of_place(const RowWeights& weights, std::uint32_t element) const {
   const bool exact = ledger_.tolerance() == 0;
-  const double rounding = std::max(ledger_.tolerance(), 8 * facts_of(Dtype::float64).unit_roundoff());
+  const double rounding = rounding_of_quotients(ledger_.tolerance());
   bool untold = false;
   for (const bool own : {false, true}) {
     double ratio = 0;
@@ -91,8 +194,8 @@ TakingApart::OutOfPlace TakingApart::out_of_place(const RowWeights& weights, std
       const double due = expected_[piece_of_[element]][k];
       if (weights.value[k] == 0 || weights.value[k] == due) continue;
       const double share = weights.value[k] / (due != 0 ? due : own ? entry_.columns[k].own : entry_.columns[k].averaged);
-      if (exact && short_dyadic(share)) continue;
-      one_ratio = std::isfinite(share) && (off == 0 || std::abs(share - ratio) <= 2 * rounding * std::abs(ratio));
+      if (is_simple(share, rounding)) continue;
+      one_ratio = std::isfinite(share) && (off == 0 || halvings_apart(share, ratio, 2 * rounding));
       if (off++ == 0) ratio = share;
     }
     untold = untold || (one_ratio && off == 0);

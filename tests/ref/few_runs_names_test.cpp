@@ -1,0 +1,142 @@
+// What the sums of few runs alone would name otherwise than many runs do: weights that 16 bits hide, answers by chance, elements that hold those of others.
+#include <gtest/gtest.h>
+
+#include "sim/load.h"
+#include "tests/support/few_runs.h"
+#include "tests/support/scenarios.h"
+
+namespace gradledger::testing {
+namespace {
+
+using Set = std::set<std::string>;
+
+Scenario scenario_in(const std::string& text) {
+  const auto read = read_scenario(text, ".");
+  EXPECT_TRUE(read.ok()) << (read.ok() ? "" : read.error().text());
+  return read.value();
+}
+
+ref::Verdict judge_by_few(const Scenario& scenario) {
+  const Timeline timeline = make_timeline(scenario).value();
+  const auto producer = make_producer(scenario, timeline);
+  FewRunsProducer few(*producer);
+  return ref::judge(scenario, timeline, few, {});
+}
+
+void expect_named(const Scenario& scenario, const Set& names) {
+  const ref::Verdict many = judge(scenario), few = judge_by_few(scenario);
+  EXPECT_EQ(classes(many), names) << sentences(many);
+  EXPECT_EQ(classes(few), names) << sentences(few);
+}
+
+std::string sharded(const std::string& parameters, const std::string& dtype, const std::string& as_of, const std::string& config, const std::string& script, int world = 4) {
+  return fmt::format(R"({{"name": "a", "world_size": {}, "parameters": {}, "model_dtype": "{}", "engine": {{"framework": "deepspeed", "as_of": "{}", "config": {},
+    "optimizer": {{"type": "SGD", "lr": 1.0}}}}, "contract": {{"window": "since_last_step", "average_over": "world", "divide_by": "gradient_accumulation_steps"}}, "script": {}}})",
+                     world, parameters, dtype, as_of, config, script);
+}
+
+// engine.optimizer's loss scale divides what a direct backward never multiplied: 1/2048 beside weights of 1/2.
+TEST(few_runs_name, weights_that_a_loss_scale_leaves_beside_larger_ones) {
+  expect_named(scenario_in(sharded(R"([{"name": "p0", "numel": 1}])", "fp16", "0.19.8",
+                                   R"({"gradient_accumulation_steps": 1, "data_types": {"grad_accum_dtype": "fp32"}, "gradient_clipping": 0.0,
+      "fp16": {"enabled": true, "loss_scale": 1024.0}, "zero_optimization": {"stage": 2}})",
+                                   R"([{"set_boundary": true}, {"coalesce": [{"backward": {}}, {"backward": {}}, {"backward": {}}]}, {"step": {}},
+      {"coalesce": [{"backward": {"direct": true}}, {"backward": {"direct": true}}, {"backward": {}}]}, {"step": {}}])",
+                                   2)),
+               {"rounding-excess", "wrong-scale"});
+}
+
+// The first window shows 3/65536; the second has 1/65536 beside 1/2, of which bf16 keeps nothing.
+TEST(few_runs_name, weights_as_small_as_another_window_has_shown) {
+  expect_named(scenario_in(sharded(R"([{"name": "p0", "numel": 13}])", "bf16", "0.18.0",
+                                   R"({"gradient_accumulation_steps": 2, "data_types": {"grad_accum_dtype": "fp32"}, "gradient_clipping": 4.0, "bf16": {"enabled": true},
+      "zero_optimization": {"stage": 1, "contiguous_gradients": false}})",
+                                   R"([{"backward": {"direct": true}}, {"step": {}}, {"backward": {"scale_wrt_gas": false, "direct": true}},
+      {"set_gradient": {"parameter": "p0", "times": 3.0}}, {"step": {}}, {"backward": {"direct": true}}, {"step": {}}, {"backward": {}}, {"step": {}}])",
+                                   1)),
+               {"wrong-scale"});
+}
+
+// A GradScaler divides again what a window without zero_grad() left: 1/2048 of it lies beside the next window's.
+TEST(few_runs_name, what_a_scaler_leaves_of_earlier_windows) {
+  expect_named(
+      scenario_in(R"({"name": "a", "world_size": 2, "parameters": [{"name": "p0", "numel": 3}, {"name": "p1", "numel": 24}, {"name": "p2", "numel": 22, "trainable": false}],
+    "model_dtype": "fp32", "engine": {"framework": "fsdp2", "as_of": "2.13.0", "config": {"reshard_after_forward": false,
+    "mixed_precision": {"param_dtype": "bf16"}, "wrap": "root", "mesh": ["replicate", "shard"], "calls_unused_units": true, "input_requires_grad": true,
+    "grad_scaler": {"init_scale": 1024.0}},
+    "optimizer": {"type": "SGD", "lr": 1.0}}, "groups": {"replicate": [[0], [1]], "shard": [[0, 1]]},
+    "contract": {"window": "since_last_step", "average_over": "none", "divide_by": "gradient_accumulation_steps"},
+    "script": [{"repeat": {"times": 2, "of": [{"backward": {}}]}}, {"step": {}}, {"repeat": {"times": 3, "of": [{"backward": {}}]}}, {"step": {}},
+    {"repeat": {"times": 5, "of": [{"backward": {}}]}}, {"step": {}}]})"),
+      {"stale-gradient", "wrong-scale"});
+}
+
+// p1's weights have four unknowns in four rows: any numbers fit, those of a rank beside fit too and are plain.
+TEST(few_runs_name, no_weights_that_as_many_rows_as_unknowns_fit) {
+  expect_named(
+      scenario_in(sharded(R"([{"name": "p0", "numel": 19}, {"name": "p1", "numel": 19}])", "fp16", "0.18.9",
+                          R"({"gradient_accumulation_steps": 4, "communication_data_type": "bf16", "gradient_clipping": 0.0,
+      "fp16": {"enabled": true, "loss_scale": 8.0, "hysteresis": 1},
+      "zero_optimization": {"stage": 1, "use_multi_rank_bucket_allreduce": false, "offload_optimizer": {"device": "cpu"}}})",
+                          R"([{"backward": {"uses": ["p1"], "phases": 2}}, {"step": {}}, {"step": {}}, {"step": {}}, {"backward": {"uses": ["p0"], "phases": 2, "direct": true}},
+      {"backward": {"phases": 2}}, {"forward": {}}, {"backward": {"of": 0, "uses": ["p1"], "phases": 3}}, {"step": {}}, {"step": {}}])")),
+      {"offload-loss", "wrong-scale"});
+}
+
+// Rank 3's gradients lie elsewhere in the bucket, and its two micro-batches are divided otherwise.
+TEST(few_runs_name, elements_out_of_place_whose_micro_batches_are_divided_otherwise) {
+  expect_named(
+      scenario_in(sharded(R"([{"name": "p0", "numel": 23}, {"name": "p1", "numel": 13}])", "fp16", "0.19.8",
+                          R"({"gradient_accumulation_steps": 2, "gradient_clipping": 0.0, "fp16": {"enabled": true, "initial_scale_power": 8},
+      "zero_optimization": {"stage": 1, "contiguous_gradients": false, "reduce_bucket_size": 40, "overlap_comm": true}})",
+                          R"([{"backward": {"scale_wrt_gas": false, "phases": 2}}, {"step": {}}, {"backward": {"order": {"3": ["p0"]}}}, {"zero_grad": "engine"}, {"step": {}}])")),
+      {"misplaced-shard", "stale-gradient", "wrong-scale"});
+}
+
+// Of rank 2 elements are out of place; the others' are in theirs, and nothing of them is due.
+TEST(few_runs_name, what_is_stale_beside_elements_out_of_place) {
+  expect_named(scenario_in(sharded(R"([{"name": "p0", "numel": 5, "hooked_outputs": 2}, {"name": "p1", "numel": 4, "hooked_outputs": 2}])", "fp32", "0.19.8",
+                                   R"({"gradient_accumulation_steps": 1, "gradient_clipping": 0.0,
+      "zero_optimization": {"stage": 2, "reduce_bucket_size": 16, "offload_optimizer": {"device": "cpu", "pin_memory": true}}})",
+                                   R"([{"backward": {"phases": 2, "order": {"2": ["p0"]}}}, {"zero_grad": "optimizer"}, {"step": {}}])")),
+               {"misplaced-shard", "stale-gradient"});
+}
+
+// Two elements may have the same probe: what is out of place looks there like a weight that nobody asked for.
+TEST(few_runs_name, nothing_stale_where_two_elements_have_the_same_number) {
+  expect_named(scenario_in(R"({"name": "a", "world_size": 2, "parameters": [{"name": "p0", "numel": 19}, {"name": "p1", "numel": 3}, {"name": "expert0", "numel": 17, "expert": 0},
+    {"name": "expert1", "numel": 17, "expert": 1}], "model_dtype": "fp32", "engine": {"framework": "deepspeed", "as_of": "0.19.8", "config": {"gradient_accumulation_steps": 1,
+    "communication_data_type": "fp32", "gradient_clipping": 0.0, "zero_optimization": {"stage": 1, "contiguous_gradients": false, "reduce_bucket_size": 16}},
+    "optimizer": {"type": "SGD", "lr": 1.0}, "expert_parallel_size": 2}, "contract": {"window": "since_last_step", "average_over": "world", "divide_by": "gradient_accumulation_steps"},
+    "script": [{"backward": {"order": {"1": ["expert1"]}}}, {"backward": {"order": {"1": ["expert0"]}}}, {"step": {}}]})"),
+               {"discarded-gradient", "misplaced-shard"});
+}
+
+// Ranks hold p0 and p1 in common, and count them once for each. Both ranks clip by one norm, and both are told of the same.
+TEST(few_runs_name, a_norm_in_which_some_of_what_ranks_hold_counts_twice) {
+  expect_named(scenario_in(R"({"name": "a", "world_size": 2, "parameters": [{"name": "p0", "numel": 12, "summed_over": "tp"}, {"name": "p1", "numel": 20},
+    {"name": "p2", "numel": 42, "sharded_over": "tp"}], "model_dtype": "fp32", "layout": {"tp": 2}, "engine": {"framework": "ddp", "as_of": "2.13.0", "config": {},
+    "optimizer": {"type": "AdamW", "lr": 0.125}}, "script": [{"backward": {}}, {"clip": {"max_norm": 0.01, "norm_over": "world"}}, {"step": {}}]})"),
+               {"wrong-group"});
+}
+
+// A NaN in bf16 makes the norm one, by which the step is skipped: the run on weights skips it as well, and no window is shown as applied.
+TEST(few_runs_name, no_window_of_bf16_as_judged_that_a_norm_makes_the_step_skip) {
+  for (const char* zero : {R"({"stage": 3})", R"({"stage": 3, "offload_optimizer": {"device": "cpu"}})", R"({"stage": 1})"}) {
+    const std::uint32_t promised = zero == std::string(R"({"stage": 1})");  // BF16_Optimizer's skip is documented, and judged
+    const std::string data_types = promised ? R"("data_types": {"grad_accum_dtype": "fp32"}, )" : "";
+    const Scenario s = scenario_in(
+        sharded(R"([{"name": "p0", "numel": 5}, {"name": "p1", "numel": 12}])", "bf16", "0.19.8",
+                fmt::format(R"({{"gradient_accumulation_steps": 1, {}"bf16": {{"enabled": true}}, "gradient_clipping": 0.0, "zero_optimization": {}}})", data_types, zero),
+                R"([{"backward": {}}, {"overflow": {"micro_batch": 0, "value": "nan"}}, {"step": {}}])", 2));
+    for (const ref::Verdict& verdict : {judge(s), judge_by_few(s)}) {
+      EXPECT_EQ(classes(verdict), Set{}) << zero << sentences(verdict);
+      EXPECT_TRUE(verdict.applied.empty()) << zero;
+      EXPECT_EQ(verdict.coverage.windows_judged, promised) << zero;
+      EXPECT_EQ(verdict.coverage.windows_closed, 1u) << zero;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradledger::testing

@@ -128,6 +128,7 @@ std::string Json::text(const OrdersReport& r) const {
               {"left_out", r.left_out},
               {"deadlock", r.deadlock},
               {"mismatch", r.mismatch},
+              {"receives_pass", r.receives_pass},
               {"outcomes", r.outcomes},
               {"outcomes_in_values", r.outcomes_in_values},
               {"races", races},

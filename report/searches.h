@@ -107,7 +107,7 @@ struct OrderOutcome {
 // All orders of the streams of one script.
 struct OrdersReport {
   std::string scenario, agreement;
-  bool complete = false, every_choice = false, deadlock = false, mismatch = false;
+  bool complete = false, every_choice = false, deadlock = false, mismatch = false, receives_pass = false;
   std::uint64_t states = 0, transitions = 0, rank_states = 0, depth = 0, left_out = 0, outcomes = 0, outcomes_in_values = 0;
   std::vector<RaceRecord> races;
   std::vector<OrderOutcome> witnesses;

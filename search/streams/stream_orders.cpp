@@ -213,6 +213,7 @@ StreamOrders explore_streams(const Scenario& scenario, const Timeline& timeline,
     if (system.mismatch()) out.mismatch = true;
     else out = Exploration(system, options, variants_max).run();
     out.races = system.races();
+    out.receives_pass = system.receives();
     if (out.every_choice || out.mismatch) break;
     variants_max = variants_max == 0 ? options.variants_max : variants_max / 4;
     if (variants_max < 2) break;  // one alone cannot differ

@@ -82,6 +82,7 @@ struct StreamOrders {
   std::uint64_t left_out = 0;  // such states
   bool deadlock = false;       // then in every order
   bool mismatch = false;       // ranks meet with different calls: nothing was searched
+  bool receives_pass = false;  // some rank receives from another stage of a pipeline, and waits for nobody here
   std::uint64_t outcomes = 0;  // distinct in memory
   std::uint64_t outcomes_in_values = 0;
   std::vector<StreamWitness> witnesses;  // one for each of the first outcomes, those that differ in values first

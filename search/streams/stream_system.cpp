@@ -51,6 +51,11 @@ std::vector<RaceRecord> StreamSystem::races() const {
   return all;
 }
 
+bool StreamSystem::receives() const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [](const Rank& rank) { return std::any_of(rank.program.ops.begin(), rank.program.ops.end(), [](const Op& op) { return op.kind == OpKind::receive; }); });
+}
+
 void StreamSystem::step(SystemState& state, StreamDecision decision) {
   state[decision.rank] = states_[decision.rank].step(state[decision.rank], decision.stream);
   if (has(choices(state, decision.rank).contributed, static_cast<std::size_t>(decision.stream))) meet(state, decision);

@@ -20,6 +20,7 @@ class StreamSystem {
   StreamSystem(const Scenario& scenario, const Timeline& timeline, const StreamOrderOptions& options);
 
   bool mismatch() const { return mismatch_; }
+  bool receives() const;  // any rank, from another stage of a pipeline
   std::vector<RaceRecord> races() const;
 
   SystemState start() const { return SystemState(ranks_.size(), RankStates::first); }

@@ -119,5 +119,16 @@ TEST(stream_corpus, with_a_wait_left_out_has_a_race_that_shows_or_the_wait_was_n
   EXPECT_GT(not_needed, 20u);
 }
 
+// A stage is delayed here by nothing that another one sends, and who reads the report is told.
+TEST(stream_corpus, says_where_stages_of_a_pipeline_receive) {
+  for (const auto& [file, receives] :
+       {std::pair{"/scenarios/parameters/pipeline-of-two-stage-1.json", true}, {"/scenarios/catalogue/18-set-gradient-keeps-the-old-norm.json", false}}) {
+    const auto scenario = load_scenario(GRADLEDGER_SOURCE_DIR + std::string(file));
+    ASSERT_TRUE(scenario.ok()) << file;
+    const StreamOrders orders = search::explore_streams(*scenario, *make_timeline(*scenario), {.states_max = 2000});
+    EXPECT_EQ(orders.receives_pass, receives) << file;
+  }
+}
+
 }  // namespace
 }  // namespace gradledger::testing

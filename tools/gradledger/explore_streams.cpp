@@ -28,6 +28,7 @@ report::OrdersReport report_of(const search::StreamOrders& o, const Loaded& load
   out.every_choice = o.every_choice;
   out.deadlock = o.deadlock;
   out.mismatch = o.mismatch;
+  out.receives_pass = o.receives_pass;
   out.states = o.states;
   out.transitions = o.transitions;
   out.rank_states = o.rank_states;

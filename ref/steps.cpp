@@ -74,6 +74,20 @@ void StepJudge::engine_error(const EngineErrorRecord& r) {
   if (known != steps_.end()) known->second.ranks[r.rank].raised = true;
 }
 
+void StepJudge::collective(const CollectiveRecord& r) {
+  if (r.purpose == Purpose::norm && timeline_.events[r.event].steps()) in_norm_.insert({r.event, r.rank});
+}
+
+// Who skips does so before any norm is asked for: a rank that asks for one, and never comes out of the step to report it, goes on.
+void StepJudge::add_those_in_norms(std::uint32_t event, Step& step) const {
+  for (const auto& [rank, mine] : step.ranks)
+    if (mine.skips() && in_norm_.contains({event, rank})) return;
+  for (auto at = in_norm_.lower_bound({event, 0}); at != in_norm_.end() && at->first == event; ++at) {
+    const auto said = said_.find(*at);
+    if (said == said_.end() || !said->second.ended) step.ranks.try_emplace(at->second);
+  }
+}
+
 void StepJudge::add(FindingClass finding, std::uint32_t event, std::uint32_t rank, std::string what, std::optional<Quantity> quantity) {
   out_.push_back({finding, event, rank, std::move(quantity), {}, std::move(what)});
 }
@@ -117,7 +131,7 @@ bool StepJudge::in_range(std::uint32_t window, double scale) const {
 std::vector<StepMismatch> StepJudge::mismatches() {
   LossScaleModel scale(timeline_.contract.loss_scale);
   bool scale_known = true;
-  for (const auto& [event, step] : steps_) {
+  for (auto& [event, step] : steps_) {
     const auto any = [&](auto&& is) { return std::any_of(step.ranks.begin(), step.ranks.end(), [&](const auto& r) { return is(r.second); }); };
     const bool said = any([](const RankStep& r) { return r.reported(StepFact::skipped).has_value(); });
     const Skip skip = due(event, step, scale.scale());
@@ -127,6 +141,7 @@ std::vector<StepMismatch> StepJudge::mismatches() {
       if (has_norm) judge_norms(event, step);  // a step that looks for no overflow reports its norm all the same
       continue;
     }
+    if (skip == Skip::must) add_those_in_norms(event, step);
     judge_skips(event, step, skip);
     judge_finiteness(event, step);
     const bool skipped = step.ranks.begin()->second.skips();

@@ -44,6 +44,7 @@ class StepJudge final : public TraceSink {
   void step_fact(const StepRecord& record) override;
   void event_done(std::uint32_t rank, std::uint32_t event) override;
   void engine_error(const EngineErrorRecord& record) override;
+  void collective(const CollectiveRecord& record) override;
   void deadlock(const DeadlockRecord&) override { hangs_ = true; }
   void mismatch(const MismatchRecord&) override { hangs_ = true; }
 
@@ -83,6 +84,7 @@ class StepJudge final : public TraceSink {
   void judge_finiteness(std::uint32_t event, const Step& step);
   void judge_norms(std::uint32_t event, const Step& step);
   void list_missing();
+  void add_those_in_norms(std::uint32_t event, Step& step) const;
   void add(FindingClass finding, std::uint32_t event, std::uint32_t rank, std::string what, std::optional<Quantity> quantity = {});
 
   const Workload& workload_;
@@ -93,6 +95,7 @@ class StepJudge final : public TraceSink {
   std::vector<StepMismatch> out_;
   std::vector<MissingFact> missing_;
   std::set<std::uint32_t> decided_;
+  std::set<std::pair<std::uint32_t, std::uint32_t>> in_norm_;     // step event, and the rank that asks for a norm there
   bool hangs_ = false;                                            // some rank
   std::map<std::pair<std::uint32_t, std::uint32_t>, Said> said_;  // by step event and rank
 };

@@ -3,6 +3,8 @@
 
 #include "ref/loss_scale.h"
 #include "ref/overflow.h"
+#include "ref/probes.h"
+#include "ref/steps.h"
 #include "sim/frameworks/deepspeed/settings.h"
 #include "tests/support/tampering.h"
 
@@ -324,6 +326,41 @@ TEST(clipping, that_is_left_out_is_a_wrong_norm_with_both_factors) {
   ASSERT_TRUE(verdict.findings[0].quantity);
   EXPECT_LT(std::abs(verdict.findings[0].quantity->observed - 1), 1.0 / 256) << "not clipped";
   EXPECT_LT(verdict.findings[0].quantity->due, 1);
+}
+
+// A real framework reports a step's decision when it is over: of a rank that hangs in it nothing is known but what it asked its peers for.
+TEST(overflows, are_missed_by_a_rank_that_asks_for_a_norm_while_others_skip) {
+  Scenario s = fp16_scenario(1, 1);
+  ScriptItem overflow = event(ScriptKind::overflow);
+  overflow.planted = PlantedValue::not_a_number;
+  overflow.micro_batch = 0;
+  s.script = {event(ScriptKind::backward), event(ScriptKind::step), event(ScriptKind::backward), overflow, event(ScriptKind::step)};
+  const Timeline timeline = make_timeline(s).value();
+  const auto last = static_cast<std::uint32_t>(timeline.events.size() - 1);
+  ASSERT_TRUE(timeline.events[last].updates());
+  const auto values = ref::value_source(s, timeline, GradientKind::normal, 0);
+  const ref::PlantedSource source(*values, timeline);
+  const auto found = [&](const std::set<std::uint32_t>& in_norm, bool ends) {
+    ref::Model model(s, timeline, source, ref::Model::Mode::bounded);
+    ref::StepJudge judge(s, timeline, source, model);
+    judge.step_fact({0, last, StepFact::skipped, 1});
+    judge.event_done(0, last);
+    for (const std::uint32_t rank : in_norm) {
+      CollectiveRecord norm;
+      norm.rank = rank;
+      norm.event = last;
+      norm.purpose = Purpose::norm;
+      judge.collective(norm);
+    }
+    if (ends) judge.event_done(1, last);
+    std::vector<std::pair<ref::FindingClass, std::uint32_t>> out;
+    for (const ref::StepMismatch& m : judge.mismatches()) out.emplace_back(m.finding, m.rank);
+    return out;
+  };
+  using Found = std::vector<std::pair<ref::FindingClass, std::uint32_t>>;
+  EXPECT_EQ(found({1}, false), (Found{{ref::FindingClass::wrong_skip, 1}}));
+  EXPECT_EQ(found({}, false), Found{}) << "it may wait for who looks for overflows";
+  EXPECT_EQ(found({0, 1}, false), Found{}) << "the norm is what decides";
 }
 
 }  // namespace

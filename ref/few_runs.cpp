@@ -12,6 +12,24 @@ namespace {
 // Beside the run of values: as a rule, and where too few elements have the weights in common.
 constexpr std::uint32_t packed_runs_max = 3, packed_runs_of_few_elements_max = 12;
 
+// A rank may stop where nothing but another's contribution is there: an optimizer that asks for a norm above zero, say. The contributions whose runs did not
+// show the snapshot are taken to be none of it, which its sums bear out or not.
+void take_unseen_as_absent(LedgerEntry& alone, const LedgerEntry& all) {
+  std::uint64_t numel = 0;
+  for (const ElementRange& piece : alone.layout) numel += piece.end - piece.begin;
+  std::vector<LedgerColumn> columns;
+  auto seen = alone.columns.begin();
+  for (const LedgerColumn& column : all.columns) {
+    if (seen != alone.columns.end() && seen->backward == column.backward && seen->rank == column.rank) {
+      columns.push_back(std::move(*seen++));
+      continue;
+    }
+    columns.push_back(column);
+    columns.back().runs = {{0, numel, 0.0, false}};
+  }
+  alone.columns = std::move(columns);
+}
+
 }  // namespace
 
 void Passes::few_runs(Verdict& verdict) {
@@ -67,6 +85,7 @@ void Passes::look_at_each_alone(PackedRuns& runs, Verdict& verdict) {
   for (PackedRuns::Decoded& decoded : runs.decoded()) {
     LedgerEntry alone = ledger_.entries().at(decoded.entry.key);
     ledger_.forget(alone.key);
+    if (!alone.columns.empty()) take_unseen_as_absent(alone, ledger_.empty_entry(alone.key, alone.role, alone.after));
     const BornOut born_out = alone.columns.empty() ? BornOut::no : runs.bear_out(alone);
     if (born_out == BornOut::no) continue;
     alone.out_of_place = born_out == BornOut::out_of_place;

@@ -296,6 +296,8 @@ bool RowSolver::borne_out(const std::vector<Snapped>& found, const Groups& group
   for (const Snapped& weight : found) {
     if (weight.kind != Kind::odd) continue;
     odd.insert(weight.weight);
+    const Term& term = terms_[groups[static_cast<std::size_t>(&weight - found.data())].front()];
+    if (weight.weight < 0 && std::min({term.due, term.averaged, term.own}) >= 0) return false;  // nobody takes gradients away
     // What was never rounded comes from divisions by powers of two.
     constexpr double finest = 1.0 / 4096;
     if (exact && granule(weight.weight) < finest * std::abs(weight.weight)) return false;

@@ -91,7 +91,7 @@ class TakingApart {
   void join_neighbours();
   void look_for_hidden();
   bool hides(const RowWeights& answer, std::uint32_t element, double share) const;
-  bool hides_earlier(double share, std::uint32_t element) const;
+  bool hides_earlier(const RowWeights& answer, std::uint32_t element) const;
   std::vector<bool> dark_where_due(std::size_t column) const;
   void write();
 

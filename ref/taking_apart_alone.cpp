@@ -148,23 +148,30 @@ void TakingApart::look_for_hidden() {
   }
 }
 
-// Whether an odd share of what is due may as well be a simple one and what a loop's scaler left of earlier windows.
-bool TakingApart::hides_earlier(double share, std::uint32_t element) const {
-  const double simple = std::exp2(std::nearbyint(std::log2(std::abs(share))));
+// Whether odd weights may as well be simple ones and what a loop's scaler left of earlier windows.
+bool TakingApart::hides_earlier(const RowWeights& answer, std::uint32_t element) const {
   RowWeights other{std::vector<double>(entry_.columns.size()), std::vector<bool>(entry_.columns.size(), false), {}, {}};
-  bool any = false;
+  double simple = 1;
+  bool odd = false, left = false;
   for (std::size_t k = 0; k < entry_.columns.size(); ++k) {
-    const std::uint32_t ago = windows_between(entry_, entry_.columns[k]);
-    other.value[k] = simple * (ago == 0 ? expected_[piece_of_[element]][k] : entry_.columns[k].averaged * solver_.left(k));
-    any = any || (ago > 0 && solver_.left(k) != 1);
+    const double due = expected_[piece_of_[element]][k], held = answer.of_due ? *answer.of_due * due : answer.value[k];
+    if (due == 0 || held / due <= 0) continue;
+    simple = std::exp2(std::nearbyint(std::log2(held / due)));
+    other.value[k] = simple * due;
+    odd = odd || other.value[k] != held;
   }
-  return any && fits(other, element);
+  for (std::size_t k = 0; k < entry_.columns.size(); ++k) {
+    if (windows_between(entry_, entry_.columns[k]) == 0) continue;
+    other.value[k] = simple * entry_.columns[k].averaged * solver_.left(k);
+    left = left || solver_.left(k) != 1;
+  }
+  return odd && left && fits(other, element);
 }
 
 // A gradient that no loss scale multiplied, beside some that are: 16 bits have little room for it, and earlier windows may seem to explain what is left of it.
 bool TakingApart::hides(const RowWeights& answer, std::uint32_t element, double share) const {
-  if (answer.of_due) return answer.odd_share && hides_earlier(*answer.of_due, element);
-  if (answer.any_open() || share == 1) return false;
+  if (!answer.any_open() && hides_earlier(answer, element)) return true;
+  if (answer.of_due || answer.any_open() || share == 1) return false;
   RowWeights other = answer;
   bool any = false;
   for (std::size_t k = 0; k < entry_.columns.size(); ++k) {

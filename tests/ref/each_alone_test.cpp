@@ -135,6 +135,59 @@ TEST(each_contribution_alone, is_not_believed_where_its_weights_do_not_make_the_
   }
 }
 
+// Ranks whose own gradients are all zero stop before they show anything, as an optimizer does that asks for a norm above zero.
+class SilentWithoutGradients final : public Producer {
+ public:
+  SilentWithoutGradients(Producer& inner, const Scenario& scenario, const Timeline& timeline) : inner_(inner), scenario_(scenario), timeline_(timeline) {}
+
+  std::string_view name() const override { return "silent without gradients"; }
+  Capabilities capabilities() const override { return inner_.capabilities(); }
+  RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override {
+    Heard heard;
+    heard.add(&sink);
+    for (std::uint32_t r = 0; r < scenario_.world_size; ++r) heard.speaks.push_back(has_gradients(source, r));
+    return inner_.run(source, options, heard);
+  }
+
+ private:
+  struct Heard final : ref::Tee {
+    void observe(const Observation& o) override {
+      if (speaks[o.rank]) Tee::observe(o);
+    }
+    std::vector<bool> speaks;
+  };
+
+  bool has_gradients(const GradientSource& source, std::uint32_t rank) const {
+    for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
+      for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
+        std::vector<double> gradient(scenario_.parameters[p].numel);
+        source.gradient(b, rank, p, 0, gradient);
+        if (std::any_of(gradient.begin(), gradient.end(), [](double g) { return g != 0; })) return true;
+      }
+    return false;
+  }
+
+  Producer& inner_;
+  const Scenario& scenario_;
+  const Timeline& timeline_;
+};
+
+TEST(each_contribution_alone, is_absent_where_its_run_shows_nothing_and_the_sums_bear_that_out) {
+  const Scenario s = scenario_of(R"({"name": "a", "world_size": 4, "parameters": [{"name": "p0", "numel": 4}, {"name": "p1", "numel": 4}], "model_dtype": "bf16",
+    "engine": {"framework": "deepspeed", "as_of": "0.17.5", "optimizer": {"type": "SGD", "lr": 1.0}, "config": {"gradient_accumulation_steps": 1,
+    "gradient_predivide_factor": 2.0, "gradient_clipping": 0.0, "bf16": {"enabled": true, "immediate_grad_update": true}, "zero_optimization": {"stage": 0}}},
+    "contract": {"window": "since_last_step", "average_over": "world", "divide_by": "gradient_accumulation_steps"},
+    "script": [{"no_sync": [{"repeat": {"times": 10, "of": [{"backward": {"direct": true}}]}}]}, {"step": {}}]})");
+  const Timeline timeline = make_timeline(s).value();
+  const auto inner = make_producer(s, timeline);
+  SilentWithoutGradients silent(*inner, s, timeline);
+  const ref::Verdict verdict = judge_alone(s, silent);
+  EXPECT_TRUE(verdict.each_alone);
+  EXPECT_EQ(classes(verdict), classes(judge(s))) << sentences(verdict);
+  ASSERT_FALSE(verdict.applied.empty());
+  for (const ref::AppliedRow& row : verdict.applied) EXPECT_EQ(row.columns.size(), verdict.contributions) << "those of other ranks too";
+}
+
 // Calls everything that a step applies by one name.
 class OneName final : public Producer {
  public:

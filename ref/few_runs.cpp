@@ -2,6 +2,7 @@
 // and only where these leave weights open there are more, up to a number that is larger where few elements have them. What is open then is looked for in
 // a run for each contribution.
 #include <algorithm>
+#include <utility>
 
 #include "ref/packed_runs.h"
 #include "ref/passes.h"
@@ -17,17 +18,14 @@ constexpr std::uint32_t packed_runs_max = 3, packed_runs_of_few_elements_max = 1
 void take_unseen_as_absent(LedgerEntry& alone, const LedgerEntry& all) {
   std::uint64_t numel = 0;
   for (const ElementRange& piece : alone.layout) numel += piece.end - piece.begin;
-  std::vector<LedgerColumn> columns;
-  auto seen = alone.columns.begin();
+  const auto before = [](const LedgerColumn& a, const LedgerColumn& b) { return std::pair(a.backward, a.rank) < std::pair(b.backward, b.rank); };
+  const std::size_t seen = alone.columns.size();
   for (const LedgerColumn& column : all.columns) {
-    if (seen != alone.columns.end() && seen->backward == column.backward && seen->rank == column.rank) {
-      columns.push_back(std::move(*seen++));
-      continue;
-    }
-    columns.push_back(column);
-    columns.back().runs = {{0, numel, 0.0, false}};
+    if (std::binary_search(alone.columns.begin(), alone.columns.begin() + static_cast<std::ptrdiff_t>(seen), column, before)) continue;
+    alone.columns.push_back(column);
+    alone.columns.back().runs = {{0, numel, 0.0, false}};
   }
-  alone.columns = std::move(columns);
+  std::inplace_merge(alone.columns.begin(), alone.columns.begin() + static_cast<std::ptrdiff_t>(seen), alone.columns.end(), before);
 }
 
 }  // namespace

@@ -29,10 +29,11 @@ void expect_named(const Scenario& scenario, const Set& names) {
   EXPECT_EQ(classes(few), names) << sentences(few);
 }
 
-std::string sharded(const std::string& parameters, const std::string& dtype, const std::string& as_of, const std::string& config, const std::string& script, int world = 4) {
+std::string sharded(const std::string& parameters, const std::string& dtype, const std::string& as_of, const std::string& config, const std::string& script, int world = 4,
+                    const std::string& over = "world") {
   return fmt::format(R"({{"name": "a", "world_size": {}, "parameters": {}, "model_dtype": "{}", "engine": {{"framework": "deepspeed", "as_of": "{}", "config": {},
-    "optimizer": {{"type": "SGD", "lr": 1.0}}}}, "contract": {{"window": "since_last_step", "average_over": "world", "divide_by": "gradient_accumulation_steps"}}, "script": {}}})",
-                     world, parameters, dtype, as_of, config, script);
+    "optimizer": {{"type": "SGD", "lr": 1.0}}}}, "contract": {{"window": "since_last_step", "average_over": "{}", "divide_by": "gradient_accumulation_steps"}}, "script": {}}})",
+                     world, parameters, dtype, as_of, config, over, script);
 }
 
 // engine.optimizer's loss scale divides what a direct backward never multiplied: 1/2048 beside weights of 1/2.
@@ -110,6 +111,19 @@ TEST(few_runs_name, nothing_stale_where_two_elements_have_the_same_number) {
     "optimizer": {"type": "SGD", "lr": 1.0}, "expert_parallel_size": 2}, "contract": {"window": "since_last_step", "average_over": "world", "divide_by": "gradient_accumulation_steps"},
     "script": [{"backward": {"order": {"1": ["expert1"]}}}, {"backward": {"order": {"1": ["expert0"]}}}, {"step": {}}]})"),
                {"discarded-gradient", "misplaced-shard"});
+}
+
+// Rank 1 steps by itself, and its step waits for backwards that the others run later: what it applies has contributions of these.
+TEST(few_runs_name, contributions_of_later_backwards_to_a_step_that_waited_for_them) {
+  expect_named(
+      scenario_in(sharded(
+          R"([{"name": "p0", "numel": 17, "used_by": "micro_batch != 0"}])", "fp32", "0.19.8",
+          R"({"gradient_accumulation_steps": 1, "managed_gradient_accumulation": false, "gradient_allreduce_op": "sum", "gradient_predivide_factor": 2.0,
+    "communication_data_type": "bf16", "data_types": {"grad_accum_dtype": "fp32"}, "gradient_clipping": 0.0,
+    "zero_optimization": {"stage": 1, "contiguous_gradients": false, "reduce_scatter": false}})",
+          R"([{"backward": {"uses": ["p0"]}}, {"backward": {"uses": ["p0"]}}, {"step": {"ranks": [1]}}, {"backward": {"uses": ["p0"]}}, {"backward": {"uses": ["p0"]}}, {"step": {}}])",
+          4, "none")),
+      {"deadlock", "discarded-gradient", "stale-gradient", "wrong-scale"});
 }
 
 // Ranks hold p0 and p1 in common, and count them once for each. Both ranks clip by one norm, and both are told of the same.

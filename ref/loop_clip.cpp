@@ -82,7 +82,7 @@ std::string LoopClipJudge::right_for(std::uint32_t rank, double norm, const Fiel
       errors += own.error * own.error;
     }
     if (ranks.size() > 1 && std::abs(norm - std::sqrt(squares)) <= widened(std::sqrt(errors)))
-      return fmt::format("of what each rank of {} holds, where that which several of them hold is counted once for each", name);
+      return fmt::format("over {}, with what several of its ranks hold counted once for each of them", name);
   }
   return "";
 }

@@ -106,9 +106,9 @@ bool PackedRuns::decode() {
     if (!decoded_.back().open) settled_.insert(key);
   }
   // What was told of one rank or window may be what happened to another one, of which less is shown.
+  const bool may_hide = std::any_of(patterns.begin(), patterns.end(), [](const WeightPattern& p) { return p.least_share < 1; });
   bool done = true;
   for (Decoded& decoded : decoded_) {
-    const bool may_hide = std::any_of(patterns.begin(), patterns.end(), [](const WeightPattern& p) { return p.least_share < 1; });
     if (may_hide || (decoded.open && !patterns.empty())) decoded = take_apart(decoded.entry.key, kept_[decoded.entry.key], patterns);
     done = done && !decoded.open;
   }

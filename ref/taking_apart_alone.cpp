@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "ref/classify.h"
-#include "ref/loss_scale.h"
 #include "ref/taking_apart.h"
 
 namespace gradledger::ref {
@@ -29,8 +28,8 @@ class AlongRuns {
 double rounding_of_quotients(double tolerance) { return std::max(tolerance, 8 * std::numeric_limits<double>::epsilon()); }
 
 // A share that doubling, missing and repeated divisions leave: where weights are exact, of powers of two.
-bool is_simple(double share, double rounding) {
-  if (rounding == rounding_of_quotients(0)) return short_dyadic(share);
+bool is_simple(double share, double rounding, bool exact) {
+  if (exact) return short_dyadic(share);
   const double larger = std::max(std::abs(share), 1 / std::abs(share));
   return std::abs(larger - std::nearbyint(larger)) <= rounding * larger;
 }
@@ -89,6 +88,7 @@ BornOut TakingApart::bear_out() {
 // weight of a contribution by chance: the other element has the same number.
 void TakingApart::mark_misplaced(LedgerColumn& column) const {
   const std::size_t k = static_cast<std::size_t>(&column - entry_.columns.data());
+  const bool exact = ledger_.tolerance() == 0;
   const double rounding = rounding_of_quotients(ledger_.tolerance());
   std::vector<double> weights;
   AlongRuns along(column);
@@ -97,7 +97,7 @@ void TakingApart::mark_misplaced(LedgerColumn& column) const {
     const double due = expected_[piece_of_[e]][k], weight = due != 0 ? due : column.averaged != 0 ? column.averaged : column.own;
     if (weights[e] == 0 || weights[e] == due || weight == 0) return false;
     const double share = weights[e] / weight;
-    return !is_simple(share, rounding) && of_another_element(share, rounding, ledger_.tolerance() == 0);
+    return !is_simple(share, rounding, exact) && of_another_element(share, rounding, exact);
   };
   std::vector<Quotients> quotients(entry_.layout.size(), Quotients{numel_, 0});
   for (std::uint64_t e = 0; e < numel_; ++e) {
@@ -137,56 +137,6 @@ void TakingApart::open_where_wrong(const Elements& elements) {
   }
 }
 
-void TakingApart::look_for_hidden() {
-  std::vector<double> shares;
-  const std::vector<double> scales = loss_scales(timeline_);
-  shares.push_back(entry_.step < scales.size() ? 1 / scales[entry_.step] : 1);
-  if (patterns_)
-    for (const WeightPattern& pattern : *patterns_) shares.push_back(pattern.least_share);
-  for (const double share : shares) {
-    for (std::uint32_t e = 0; e < numel_ && !hides_; ++e) hides_ = became_[e] >= 0 && hides(answers_[static_cast<std::size_t>(became_[e])], e, share);
-  }
-}
-
-// Whether odd weights may as well be simple ones and what a loop's scaler left of earlier windows.
-bool TakingApart::hides_earlier(const RowWeights& answer, std::uint32_t element) const {
-  RowWeights other{std::vector<double>(entry_.columns.size()), std::vector<bool>(entry_.columns.size(), false), {}, {}};
-  double simple = 1;
-  bool odd = false, left = false;
-  for (std::size_t k = 0; k < entry_.columns.size(); ++k) {
-    const double due = expected_[piece_of_[element]][k], held = answer.of_due ? *answer.of_due * due : answer.value[k];
-    if (due == 0 || held / due <= 0) continue;
-    simple = std::exp2(std::nearbyint(std::log2(held / due)));
-    other.value[k] = simple * due;
-    odd = odd || other.value[k] != held;
-  }
-  for (std::size_t k = 0; k < entry_.columns.size(); ++k) {
-    if (windows_between(entry_, entry_.columns[k]) == 0) continue;
-    other.value[k] = simple * entry_.columns[k].averaged * solver_.left(k);
-    left = left || solver_.left(k) != 1;
-  }
-  return odd && left && fits(other, element);
-}
-
-// A gradient that no loss scale multiplied, beside some that are: 16 bits have little room for it, and earlier windows may seem to explain what is left of it.
-bool TakingApart::hides(const RowWeights& answer, std::uint32_t element, double share) const {
-  if (!answer.any_open() && hides_earlier(answer, element)) return true;
-  if (answer.of_due || answer.any_open() || share == 1) return false;
-  RowWeights other = answer;
-  bool any = false;
-  for (std::size_t k = 0; k < entry_.columns.size(); ++k) {
-    const double due = expected_[piece_of_[element]][k];
-    if (answer.value[k] != 0 || due == 0 || windows_between(entry_, entry_.columns[k]) > 0) continue;
-    other.value[k] = due * share;
-    any = true;
-  }
-  if (!any) return false;
-  if (fits(other, element)) return true;
-  for (std::size_t k = 0; k < entry_.columns.size(); ++k)
-    if (windows_between(entry_, entry_.columns[k]) > 0) other.value[k] = 0;
-  return fits(other, element);
-}
-
 // Whether what runs of one contribution show of an element is in part that of another element: off by the quotient of the two's numbers, one for all that
 // is off. Where weights are exact, one contribution tells it, and others may have another weight beside.
 TakingApart::OutOfPlace TakingApart::out_of_place(const RowWeights& weights, std::uint32_t element) const {
@@ -201,7 +151,7 @@ TakingApart::OutOfPlace TakingApart::out_of_place(const RowWeights& weights, std
       const double due = expected_[piece_of_[element]][k];
       if (weights.value[k] == 0 || weights.value[k] == due) continue;
       const double share = weights.value[k] / (due != 0 ? due : own ? entry_.columns[k].own : entry_.columns[k].averaged);
-      if (is_simple(share, rounding)) continue;
+      if (is_simple(share, rounding, exact)) continue;
       one_ratio = std::isfinite(share) && (off == 0 || halvings_apart(share, ratio, 2 * rounding));
       if (off++ == 0) ratio = share;
     }

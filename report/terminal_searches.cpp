@@ -75,7 +75,7 @@ std::string Terminal::text(const OrdersReport& r) const {
                                 r.depth, r.seconds);
   if (r.mismatch) out += "  ranks meet with different calls: nothing was searched\n";
   if (r.deadlock) out += "  every order ends in a deadlock\n";
-  if (r.receives_pass) out += "  receives from other stages of the pipeline wait for nobody here: a stage that waits for one that sends nothing is not found, replay finds it\n";
+  if (r.receives_pass) out += fmt::format("  {}\n", receives_pass_text);
   out += fmt::format("  {} outcome{} in memory, {} in values; {} race{} by happens-before: {}\n", r.outcomes, plural(r.outcomes), r.outcomes_in_values, r.races.size(),
                      plural(r.races.size()), r.agreement);
   for (const RaceRecord& race : r.races)

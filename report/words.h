@@ -18,6 +18,9 @@ std::string in_short(const std::string& text);
 // "2 rows of the ledger, in which rounding hides weights, though not absences": for each reason that there is.
 std::vector<std::string> inconclusive_rows(const Report& report);
 
+// What a search over orders of streams leaves out of a pipeline.
+inline constexpr std::string_view receives_pass_text = "a stage of the pipeline does not wait here for what other stages send; replay finds one that waits for ever";
+
 // "boundary-leak, wrong-scale"
 std::string names_of(const std::vector<ref::FindingClass>& classes);
 

@@ -190,7 +190,7 @@ std::string Html::text(const OrdersReport& r) const {
   table.say(fmt::format("{}: {}, {} outcomes in values and {} in memory, {} states; {}", r.scenario, r.complete ? "every order was followed" : "NOT every order was followed",
                         r.outcomes_in_values, r.outcomes, r.states, r.agreement));
   if (r.deadlock) table.say("ranks wait for each other for ever, in every order");
-  if (r.receives_pass) table.say("receives from other stages of the pipeline wait for nobody here: a stage that waits for one that sends nothing is not found, replay finds it");
+  if (r.receives_pass) table.say(std::string(receives_pass_text));
   if (r.mismatch) table.say("ranks meet with different calls: nothing was searched");
   for (const RaceRecord& race : r.races)
     table.say(fmt::format("race on rank {}: {} and {} touch {}[{}:{}]", race.rank, race.first.operation, race.second.operation, race.buffer, race.begin, race.end));

@@ -23,6 +23,7 @@ class Planter {
 
  private:
   std::optional<InputError> plant_on(const Overflow& overflow, std::uint32_t rank) {
+    expects(overflow.item->micro_batch.has_value(), "an overflow has its micro-batch");
     const std::uint32_t number = *overflow.item->micro_batch;
     const std::uint32_t backward = backward_of(overflow.step, rank, number);
     if (backward == never)

@@ -151,9 +151,9 @@ TEST(orders_of_streams, are_shown_with_their_races) {
   EXPECT_EQ(object["witnesses"], (json::array({{{"values", "0000000000000001"}, {"memory", "0000000000000002"}, {"order", "0:compute"}}})));
   EXPECT_EQ(object["races"][0]["first"]["operation"], "copy");
   EXPECT_EQ(object["receives_pass"], false);
-  EXPECT_EQ(text.find("wait for nobody"), std::string::npos);
+  EXPECT_EQ(text.find("does not wait here"), std::string::npos);
   report.receives_pass = true;
-  EXPECT_NE(shown("terminal", report).find("wait for nobody"), std::string::npos);
+  EXPECT_NE(shown("terminal", report).find("does not wait here"), std::string::npos);
   EXPECT_EQ(objects_of(shown("json", report)).at(0)["receives_pass"], true);
 }
 

@@ -6,6 +6,7 @@
 
 #include "sim/base/limits.h"
 #include "sim/scenario/factor.h"
+#include "sim/scenario/open_forwards.h"
 #include "sim/scenario/overflows.h"
 #include "sim/scenario/script.h"
 #include "sim/scenario/script_pointer.h"
@@ -18,11 +19,10 @@ namespace {
 // Walks the script once, in order, as every rank will.
 class Unroller {
  public:
-  Unroller(const Workload& workload, Contract contract) : workload_(workload) {
+  Unroller(const Workload& workload, Contract contract) : workload_(workload), forwards_(workload.world_size) {
     out_.contract = std::move(contract);
     out_.world_size = workload.world_size;
     ranks_.resize(workload.world_size, DocumentedBoundary(out_.contract.boundary));
-    explicit_forwards_.resize(workload.world_size, 0);
     left_.resize(workload.world_size, false);
     inside_.resize(workload.world_size, 0);
     switched_.resize(workload.world_size, 0);
@@ -64,7 +64,8 @@ class Unroller {
           if (auto error = backward(item, where)) return error;
         return std::nullopt;
       case ScriptKind::forward:
-        for (std::uint32_t r = 0; r < ranks_.size(); ++r) explicit_forwards_[r] += runs(item, r);
+        for (std::uint32_t r = 0; r < ranks_.size(); ++r)
+          if (runs(item, r)) forwards_.add(r);
         return emit(item, events::Forward{}, where);
       case ScriptKind::set_boundary:
         for (std::uint32_t r = 0; r < ranks_.size(); ++r)
@@ -156,8 +157,8 @@ class Unroller {
 
   std::optional<InputError> backward(const ScriptItem& item, const std::string& where) {
     for (std::uint32_t r = 0; item.of && r < workload_.world_size; ++r)
-      if (runs(item, r) && *item.of >= explicit_forwards_[r])
-        return InputError{where + "/backward/of", "names forward " + std::to_string(*item.of) + ", but only " + std::to_string(explicit_forwards_[r]) +
+      if (runs(item, r) && *item.of >= forwards_.count(r))
+        return InputError{where + "/backward/of", "names forward " + std::to_string(*item.of) + ", but only " + std::to_string(forwards_.count(r)) +
                                                       " explicit forwards came before it in its window on rank " + std::to_string(r)};
     named_uses_ += item.uses.size();
     for (const auto& [rank, names] : item.order) named_uses_ += names.size();
@@ -216,6 +217,7 @@ class Unroller {
     for (const auto& [rank, names] : item.order)
       for (const std::string& name : names) backward.order[rank].push_back(parameter_named_.at(name));
     for (std::uint32_t r = 0; r < workload_.world_size; ++r) {
+      if (item.of && runs(item, r)) forwards_.give_order(r, *item.of, backward.order);
       std::uint32_t& count = out_.micro_batches.back()[r];
       backward.micro_batch.push_back(runs(item, r) ? count++ : no_contribution);
       backward.data.push_back(item.micro_batch ? *item.micro_batch + number : backward.micro_batch.back());
@@ -238,7 +240,7 @@ class Unroller {
     event.closes = marked_ ? event.at_boundary : event.updates;
     if (auto error = emit(item, event, where)) return error;
     if (event.closes || event.updates) saved_.reset();
-    if (event.closes) std::fill(explicit_forwards_.begin(), explicit_forwards_.end(), 0);
+    for (std::uint32_t r = 0; event.closes && r < workload_.world_size; ++r) forwards_.forget(r);
     if (marked_ && event.closes) {
       ++documented_;
       std::fill(kept_documented_.begin(), kept_documented_.end(), out_.backwards.size());
@@ -310,7 +312,7 @@ class Unroller {
       drop(r, static_cast<std::uint32_t>(out_.events.size() - 1), since, out_.dropped_at);
       kept_from_[r] = std::max(kept_from_[r], *saved_);
       ranks_[r] = DocumentedBoundary(out_.contract.boundary);
-      explicit_forwards_[r] = 0;
+      forwards_.forget(r);
     }
     std::fill(switched_.begin(), switched_.end(), 0);  // a switch of the framework's is where it begins
     return std::nullopt;
@@ -356,7 +358,7 @@ class Unroller {
   Timeline out_;
   std::vector<DocumentedBoundary> ranks_;
   std::map<std::string, std::uint32_t> parameter_named_;
-  std::vector<std::uint32_t> explicit_forwards_;   // by rank, in the open window
+  OpenForwards forwards_;
   std::vector<std::size_t> kept_from_;             // by rank: backwards of the open window from here on were not dropped
   std::vector<std::size_t> kept_documented_;       // likewise of the documentation's window
   std::vector<const ScriptItem*> items_, scales_;  // by backward; by event that touches gradients

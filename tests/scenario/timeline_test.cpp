@@ -316,6 +316,22 @@ TEST(timeline, knows_in_which_order_gradients_are_ready) {
   for (std::uint32_t p : {1u, 3u}) EXPECT_FALSE(t.used(scenario, 0, 0, p)) << "neither frozen nor tied parameters have gradients of their own";
 }
 
+TEST(timeline, has_gradients_of_a_later_backward_of_a_forward_ready_as_those_of_the_first) {
+  const json parameters = {{"parameters", {{{"name", "w"}, {"numel", 4}}, {{"name", "v"}, {"numel", 4}}}}};
+  const std::string script =
+      R"([{"set_boundary": true}, {"forward": {}}, {"forward": {}}, {"backward": {"of": 0, "order": {"1": ["w"]}}}, {"backward": {"of": 0}}, {"backward": {"of": 1}},
+    {"backward": {"of": 0, "order": {"1": ["v"]}}}, {"step": {}}, {"forward": {}}, {"backward": {"of": 0}}])";
+  const Scenario scenario = scenario_of(script, parameters);
+  const Timeline t = timeline_of(script, parameters);
+  const auto on = [&](std::uint32_t rank, std::uint32_t backward) { return t.ready_order(scenario, backward, rank); };
+  EXPECT_EQ(on(1, 0), (Numbers{0, 1}));
+  EXPECT_EQ(on(1, 1), (Numbers{0, 1})) << "the same graph";
+  EXPECT_EQ(on(0, 1), (Numbers{1, 0})) << "another rank has a graph of its own";
+  EXPECT_EQ(on(1, 2), (Numbers{1, 0})) << "another forward";
+  EXPECT_EQ(on(1, 3), (Numbers{1, 0})) << "the script says so";
+  EXPECT_EQ(on(1, 4), (Numbers{1, 0})) << "a forward of the next window";
+}
+
 TEST(timeline, describes_its_events) {
   const Timeline t = timeline_of(R"([{"set_boundary": false}, {"backward": {}}, {"zero_grad": "optimizer"}, {"step": {}}, {"set_boundary": true}, {"step": {}}])");
   EXPECT_EQ(t.describe(0), "event 0: set_boundary false");

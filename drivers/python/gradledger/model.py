@@ -22,7 +22,11 @@ class Graph:
         self.begin: torch.Tensor | None = None  # what the first use takes whose input requires no gradient
 
     def before(self, event: Backward) -> None:
-        """Another backward of the same graph is another contribution: it has gradients of its own."""
+        """Another backward of the same graph is another contribution: it has gradients of its own, in the order of the graph."""
+        if set(event.uses) != set(self.uses):
+            raise Refused("a later backward of the same forward uses other parameters than the forward did, whose graph autograd goes through")
+        if tuple(event.uses) != self.uses:
+            raise Refused("a later backward of the same forward has another order than the forward's graph, which autograd goes through")
         self.raises_after = event.raises_after
         self.gradients = event.gradients or self.gradients
 
@@ -145,9 +149,7 @@ class _Term(torch.autograd.Function):
                 raise_in_backward()
             if not ctx.needs_input_grad[1]:
                 return (gradient, *[None] * 6)
-            if (given := ctx.graph.gradients.get(ctx.owner)) is None:
-                raise Refused(f"a later backward of the same forward leaves parameter {ctx.owner} out, whose gradient autograd computes with the rest")
-            given = given.to(gradient.device).view(ctx.shape)
+            given = ctx.graph.gradients[ctx.owner].to(gradient.device).view(ctx.shape)
             mine = rounded_once(given.double() * (gradient.double() * ctx.share), ctx.dtype)
             return gradient, ctx.graph.spread[ctx.owner](mine) if ctx.owner in ctx.graph.spread else mine, *[None] * 5
 

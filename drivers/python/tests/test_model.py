@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 import torch
 
-from gradledger.driver import Backward, Configuration, Parameter
+from gradledger.driver import Backward, Configuration, Parameter, Refused
 from gradledger.model import Graph, LinearModel, rounded_once, shares
 
 
@@ -97,6 +97,14 @@ def test_another_backward_of_the_same_graph_has_gradients_of_its_own():
         graph.before(Backward(number=number, micro_batch=number, uses=(0,), gradients=given, of=0))
         loss.backward(retain_graph=True)
     assert model.weights[0].grad.tolist() == [61.0, 102.0]  # one that brings none has those of the backward before
+
+
+@pytest.mark.parametrize(("uses", "text"), [((0,), "other parameters"), ((0, 1), "another order")])
+def test_another_backward_of_the_same_graph_goes_through_it_as_the_first_did(uses, text):
+    graph = Graph([1, 0], ones(1, 1))
+    graph.before(Backward(number=0, micro_batch=0, uses=(1, 0), gradients=ones(1, 1), of=0))
+    with pytest.raises(Refused, match=text):
+        graph.before(Backward(number=1, micro_batch=1, uses=uses, gradients=ones(1, 1), of=0))
 
 
 def nearest(exact: float, precision: int, exponent_min: int) -> float:

@@ -47,11 +47,12 @@ class PackedRuns::Keeper final : public TraceSink {
     if (!seen && in_values == runs_.wrong_values_.end()) return;
     // Of each rank and window what is wrong first, and the applied gradient.
     const Wrong wrong = seen ? Wrong{judge_->mismatches().back().step, judge_->mismatches().back().after} : in_values->second;
-    const std::uint32_t first = runs_.first_wrong_.try_emplace({o.rank, wrong.step}, o.event).first->second;
+    const std::uint32_t first = runs_.first_wrong_.try_emplace({o.rank, wrong.step, !seen}, o.event).first->second;
     if (first != o.event && o.role != Role::applied_gradient) return;
     Kept& kept = runs_.kept_[key];
     kept.role = o.role;
     kept.after = wrong.after;
+    kept.only_in_values = !seen;
     if (seen) kept.wrong = judge_->mismatches().back().ranges;
     runs_.keep(o, kept);
   }
@@ -101,13 +102,16 @@ void PackedRuns::keep(const Observation& o, Kept& kept) {
 bool PackedRuns::decode() {
   decoded_.clear();
   std::vector<WeightPattern> patterns;
+  bool done = true;
   for (auto& [key, kept] : kept_) {
     decoded_.push_back(take_apart(key, kept, patterns));
-    if (!decoded_.back().open) settled_.insert(key);
+    // One run may have balanced by chance.
+    const bool confirmed = !kept.only_in_values || runs() > 1;
+    if (confirmed && !decoded_.back().open) settled_.insert(key);
+    done = done && confirmed;
   }
   // What was told of one rank or window may be what happened to another one, of which less is shown.
   const bool may_hide = std::any_of(patterns.begin(), patterns.end(), [](const WeightPattern& p) { return p.least_share < 1; });
-  bool done = true;
   for (Decoded& decoded : decoded_) {
     if (may_hide || (decoded.open && !patterns.empty())) decoded = take_apart(decoded.entry.key, kept_[decoded.entry.key], patterns);
     done = done && !decoded.open;
@@ -149,6 +153,7 @@ bool PackedRuns::lacks_equations() const {
 
 PackedRuns::Decoded PackedRuns::take_apart(const SnapshotKey& key, const Kept& kept, std::vector<WeightPattern>& patterns) const {
   Decoded out;
+  out.only_in_values = kept.only_in_values;
   out.entry = ledger_.empty_entry(key, kept.role, kept.after);
   out.entry.layout = kept.layout;
   TakingApart taking(workload_, timeline_, ledger_, rounding_, out.entry);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -25,7 +26,8 @@ class PackedRuns {
 
   // The data of one run more, for as long as this lives.
   const GradientSource& next_run();
-  // Of snapshots whose values were wrong: kept whatever the first run shows of them, in which not every element has every contribution.
+  // Of snapshots whose values were wrong: kept whatever the first run shows of them. Not every element has every contribution in it, and where few elements tell,
+  // other contributions may have the same sum.
   void expect_wrong(const std::vector<Mismatch>& values);
   // Of the first run: keeps what its judge finds wrong. Of a later one: what was kept of the first.
   std::unique_ptr<TraceSink> keeper(PassJudge* judge);
@@ -42,9 +44,10 @@ class PackedRuns {
 
   struct Decoded {
     LedgerEntry entry;
-    bool open = false;     // some weight of an element that is wrong
-    bool missing = false;  // it was too large to keep, or to take apart
-    bool hides = false;    // some weight beside those of others: TakingApart::hides()
+    bool open = false;            // some weight of an element that is wrong
+    bool missing = false;         // it was too large to keep, or to take apart
+    bool hides = false;           // some weight beside those of others: TakingApart::hides()
+    bool only_in_values = false;  // the first run shows nothing wrong
     std::size_t equations = 0;
   };
   std::vector<Decoded>& decoded() { return decoded_; }
@@ -53,6 +56,7 @@ class PackedRuns {
   struct Kept {
     Role role = Role::scratch;
     std::uint32_t after = never;
+    bool only_in_values = false;      // that judge found nothing wrong
     std::vector<ElementRange> wrong;  // what the judge of the first run found so
     std::vector<ElementRange> layout;
     std::vector<std::vector<double>> held, error;  // by run, then by element; in units of the true gradient. No error: none
@@ -76,7 +80,7 @@ class PackedRuns {
   std::map<SnapshotKey, Wrong> wrong_values_;
   std::map<SnapshotKey, Kept> kept_;
   std::set<SnapshotKey> settled_;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> first_wrong_;  // event, by rank and window
+  std::map<std::tuple<std::uint32_t, std::uint32_t, bool>, std::uint32_t> first_wrong_;  // event, by rank, window, and whether in the values alone
   std::uint64_t bytes_kept_ = 0;
   std::vector<Decoded> decoded_;
 };

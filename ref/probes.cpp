@@ -212,8 +212,13 @@ class RandomSource : public GradientSource {
 // Cancellation, swamping and subnormals, each on every third element.
 class AdversarialSource : public RandomSource {
  public:
-  AdversarialSource(const Workload& workload, const Timeline& timeline, std::uint64_t seed)
-      : RandomSource(workload, timeline, seed), small_(std::ldexp(magnitude_, -bits_ + 2)), tiny_(facts_of(workload.model_dtype).tiny()) {}
+  // share: what its large elements are of those that stand by themselves.
+  AdversarialSource(const Workload& workload, const Timeline& timeline, std::uint64_t seed, double share = 1)
+      : RandomSource(workload, timeline, seed),
+        size_(magnitude_ * share),
+        rest_(share * 0x1p-6),
+        small_(std::ldexp(size_, -bits_ + 2)),
+        tiny_(facts_of(workload.model_dtype).tiny()) {}
 
  protected:
   void draw(const Sample& sample, std::uint64_t first, std::span<double> out) const override {
@@ -224,23 +229,24 @@ class AdversarialSource : public RandomSource {
   double adverse(const Sample& sample, std::uint64_t element, double x) const {
     switch (element % 3) {
       case 0: {  // large terms of opposite sign on alternating samples, a small rest
-        const double large = magnitude_ * (2.0 + static_cast<double>(element % 7) / 8);
-        return (sample.number % 2 == 0 ? large : -large) + x * 0x1p-6;
+        const double large = size_ * (2.0 + static_cast<double>(element % 7) / 8);
+        return (sample.number % 2 == 0 ? large : -large) + x * rest_;
       }
       case 1:  // the first sample swamps those that follow
-        return sample.number == 0 ? magnitude_ * 4.0 : small_ * (1.0 + static_cast<double>(element % 5));
+        return sample.number == 0 ? size_ * 4.0 : small_ * (1.0 + static_cast<double>(element % 5));
       default:  // near the smallest values of the model dtype, so that sums are subnormal
         return tiny_ * static_cast<double>(1 + (hash_keys({element, sample.number, sample.rank}) % 64));
     }
   }
 
  private:
-  const double small_, tiny_;
+  const double size_, rest_, small_, tiny_;
 };
 
 class MixedSource final : public AdversarialSource {
  public:
-  using AdversarialSource::AdversarialSource;
+  // As large as the others, or the rounding of these few would hide what is wrong with a norm of all.
+  MixedSource(const Workload& workload, const Timeline& timeline, std::uint64_t seed) : AdversarialSource(workload, timeline, seed, 0x1p-2) {}
 
  protected:
   void draw(const Sample& sample, std::uint64_t first, std::span<double> out) const override {

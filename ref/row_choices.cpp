@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 
 #include "ref/dtype_facts.h"
 #include "ref/equations.h"
@@ -144,6 +145,32 @@ double RowSolver::bits_to_spare(const Groups& groups, const std::vector<PackedRo
   return out;
 }
 
+// By group, whether rows have bits enough for its weight: those that have it count, and the choices for what these alone have.
+std::vector<bool> RowSolver::told_by_bits(const Groups& groups, const std::vector<PackedRow>& rows) const {
+  std::vector<std::vector<bool>> has(groups.size(), std::vector<bool>(rows.size()));  // by group, then by row
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (std::size_t i = 0; i < rows.size(); ++i) has[g][i] = lit(rows[i], groups[g]) != 0;
+  std::map<std::vector<bool>, bool> told;  // by the rows that count
+  std::vector<bool> out(groups.size());
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const auto [known, fresh] = told.try_emplace(has[g], false);
+    if (fresh) {
+      Groups these;
+      std::vector<PackedRow> with;
+      for (std::size_t other = 0; other < groups.size(); ++other) {
+        bool elsewhere = false;
+        for (std::size_t i = 0; i < rows.size() && !elsewhere; ++i) elsewhere = has[other][i] && !has[g][i];
+        if (!elsewhere) these.push_back(groups[other]);
+      }
+      for (std::size_t i = 0; i < rows.size(); ++i)
+        if (has[g][i]) with.push_back(rows[i]);
+      known->second = bits_to_spare(these, with) >= bits_needed;
+    }
+    out[g] = known->second;
+  }
+  return out;
+}
+
 // Every choice of plain weights that explains the rows. Only what all of these agree in is told, and only where chance would hardly have left one.
 std::optional<RowWeights> RowSolver::enumerate(const Groups& all, const std::vector<PackedRow>& rows) const {
   Groups groups;
@@ -154,8 +181,9 @@ std::optional<RowWeights> RowSolver::enumerate(const Groups& all, const std::vec
   Choices tried(*this, groups, rows);
   if (!(rounding_.exact ? tried.by_elimination() : tried.row_by_row()) || tried.agreed().empty()) return {};
   std::vector<Snapped> told = tried.agreed();
-  if (bits_to_spare(groups, rows) < bits_needed)
-    for (Snapped& weight : told) weight.kind = Kind::open;
+  const std::vector<bool> by_bits = told_by_bits(groups, rows);
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    if (!by_bits[g]) told[g].kind = Kind::open;
   for (std::size_t g = 0; g < groups.size(); ++g)
     if (told[g].kind == Kind::open) told[g].weight = terms_[groups[g].front()].due;
   RowWeights out = spread(groups, told);

@@ -341,6 +341,10 @@ std::optional<RowWeights> RowSolver::fit(const Groups& groups, const std::vector
   if (best.size() < asked.size() + spare) return {};
   const std::vector<Snapped> weights = solved(those, best, exact);
   if (weights.empty() || !borne_out(weights, those, rows, exact)) return {};
+  // As many rows as unknowns are explained by something, which lies near a weight that is likely by chance.
+  const std::vector<bool> by_bits = told_by_bits(those, rows);
+  for (std::size_t j = 0; j < those.size(); ++j)
+    if (!by_bits[j] && !has_rows_to_spare(those, rows, j)) return {};
   std::vector<Snapped> found(groups.size());
   for (std::size_t g = 0; g < groups.size(); ++g) found[g] = {terms_[groups[g].front()].due, Kind::plain};
   for (std::size_t j = 0; j < asked.size(); ++j) found[asked[j]] = weights[j];

@@ -91,6 +91,7 @@ class RowSolver {
   bool has_rows_to_spare(const Groups& groups, const std::vector<PackedRow>& rows, std::size_t group) const;
   std::optional<RowWeights> enumerate(const Groups& groups, const std::vector<PackedRow>& rows) const;
   double bits_to_spare(const Groups& groups, const std::vector<PackedRow>& rows) const;
+  std::vector<bool> told_by_bits(const Groups& groups, const std::vector<PackedRow>& rows) const;
   class Choices;
   Snapped snapped(double weight, double error, const Group& group) const;
   std::vector<double> plain_weights(const Group& group) const;

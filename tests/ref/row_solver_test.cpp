@@ -91,6 +91,38 @@ TEST(row_solver, leaves_open_what_one_coarse_element_does_not_tell) {
     }
 }
 
+// 29 + 27, of which the first is what the window before left: twice 27 is near.
+TEST(row_solver, tells_no_likely_weight_that_one_rounded_row_lies_near) {
+  const std::vector<Term> two{{0, 1, 1, 1, true, true, 0}, {1, 1, 1, 0, true, true, 0}};
+  const RowSolver rounded(two, {}, {false, 8, 1, 8 * bf16, 8 * bf16});
+  const std::vector<float> first{29, 27}, second{21, -29}, third{-23, 29}, fourth{25, 31};
+  const auto row_of = [](const std::vector<float>& g) {
+    return PackedRow{g.data(), static_cast<double>(g[0] + g[1]), 0, static_cast<double>(g[1]), std::abs(static_cast<double>(g[1]))};
+  };
+  const auto open = rounded.solve({row_of(first)});
+  EXPECT_TRUE(!open || open->any_open()) << open->value[1];
+  const auto told = rounded.solve({row_of(first), row_of(second), row_of(third), row_of(fourth)});
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->value, (std::vector<double>{1, 1}));
+}
+
+// Two terms are in one row alone, where a half of the one and nothing of the other leave what is held: so does what nobody asked for.
+TEST(row_solver, leaves_terms_open_that_too_few_of_many_rows_have) {
+  const std::vector<Term> four{{0.5, 0.5, 0.5, 0, true, true, 0}, {0.5, 0.5, 0.5, 0, false, true, 0}, {0.5, 0.5, 0.5, 0, true, false, 1}, {0.5, 0.5, 0.5, 0, false, false, 1}};
+  std::deque<std::vector<float>> gradients;
+  std::vector<PackedRow> rows;
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    const auto a = static_cast<float>(1 + mix(i) % 16), b = static_cast<float>(1 + mix(i + 100) % 16);
+    const std::vector<float>& g = gradients.emplace_back(std::vector<float>{a, b, i == 7 ? 2.0f : 0.0f, i == 7 ? 5.0f : 0.0f});
+    const double due_here = 0.5 * static_cast<double>(g[0] + g[1] + g[2] + g[3]);
+    rows.push_back({g.data(), 0.5 * static_cast<double>(g[0] + g[1] + g[2]), 0, due_here, due_here});
+  }
+  const auto found = exact(four).solve(rows);
+  ASSERT_TRUE(found);
+  EXPECT_FALSE(found->open[0] || found->open[1]);
+  EXPECT_TRUE(found->open[2] && found->open[3]);
+}
+
 TEST(row_solver, takes_the_window_before_only_where_the_window_does_not_explain_it) {
   std::vector<double> weights(16, 0.0);
   for (std::size_t k = 8; k < 16; ++k) weights[k] = due;

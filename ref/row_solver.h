@@ -60,6 +60,7 @@ class RowSolver {
   bool explains(const RowWeights& weights, const PackedRow& row, bool rounded = false) const;
   // What divisions by loss scales have left of a term: Term::left.
   double left(std::size_t term) const { return terms_[term].left; }
+  double unit() const { return rounding_.unit; }
   // How many bits of evidence a row is for weights that explain it.
   double bits(const PackedRow& row) const;
 

@@ -138,7 +138,6 @@ bool TakingApart::fill() {
 void TakingApart::fill(const GradientSource& source, std::size_t run) {
   const std::size_t columns = entry_.columns.size();
   std::vector<double> of_piece;
-  std::vector<bool> finite(numel_, true);
   float* const base = gradients_.data() + run * numel_ * columns;
   std::uint64_t at = 0;
   for (const ElementRange& piece : entry_.layout) {
@@ -148,7 +147,6 @@ void TakingApart::fill(const GradientSource& source, std::size_t run) {
       source.gradient(entry_.columns[k].backward, entry_.columns[k].rank, piece.parameter, piece.begin, of_piece);
       for (std::size_t i = 0; i < of_piece.size(); ++i) {
         base[(at + i) * columns + k] = static_cast<float>(of_piece[i]);
-        if (!std::isfinite(of_piece[i])) finite[at + i] = false;
       }
     }
     at += piece.end - piece.begin;
@@ -157,14 +155,25 @@ void TakingApart::fill(const GradientSource& source, std::size_t run) {
     PackedRow& row = rows_[run].emplace_back();
     row.held = (*held_[run])[e];
     row.error = (*error_[run])[e];
-    if (!finite[e] || !std::isfinite(row.held)) continue;
+    if (!std::isfinite(row.held)) continue;
     row.gradients = base + e * columns;
+    number_lost_ones({base + e * columns, columns});
     for (std::size_t k = 0; k < columns; ++k) {
       const double term = expected_[piece_of_[e]][k] * static_cast<double>(row.gradients[k]);
       row.due += term;
       row.due_magnitude += std::abs(term);
     }
   }
+}
+
+// Nothing of an infinity or NaN is in a finite sum: whatever number stands for it there, its weight is 0.
+void TakingApart::number_lost_ones(std::span<float> gradients) const {
+  float largest = static_cast<float>(solver_.unit());
+  for (const float x : gradients)
+    if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
+  float odd = 1;
+  for (float& x : gradients)
+    if (!std::isfinite(x)) x = (odd += 2) * largest;
 }
 
 std::vector<PackedRow> TakingApart::rows_of(const Elements& elements) const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -64,6 +65,7 @@ class TakingApart {
 
   bool fill();
   void fill(const GradientSource& source, std::size_t run);
+  void number_lost_ones(std::span<float> gradients) const;
   void explain(const Elements& elements);
   void take(const Elements& elements, RowWeights answer);
   void try_answers(Elements& elements);

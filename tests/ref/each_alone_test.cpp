@@ -58,7 +58,11 @@ bool left_out(const ref::Verdict& verdict, std::string_view what) {
 }
 
 TEST(each_contribution_alone, tells_weights_that_the_sums_of_few_runs_leave_open) {
-  const Scenario s = of_one_element();
+  // One element with what twenty contributions weigh, some of it averaged twice.
+  const Scenario s =
+      scenario_of(R"({"name": "a", "world_size": 4, "parameters": [{"name": "w", "numel": 1}], "model_dtype": "fp32", "engine": {"framework": "ddp", "as_of": "2.13.0",
+    "config": {}, "optimizer": {"type": "SGD", "lr": 1.0}}, "contract": {"window": "since_last_step", "average_over": "none", "divide_by": "gradient_accumulation_steps"},
+    "script": [{"backward": {}}, {"no_sync": [{"backward": {}}, {"backward": {}}]}, {"backward": {}}, {"no_sync": [{"backward": {}}]}, {"step": {}}]})");
   const ref::Verdict few = judge_alone(s, 0), alone = judge_alone(s);
   ASSERT_TRUE(classes(few).contains("rounding-excess")) << sentences(few);
   EXPECT_FALSE(few.each_alone);

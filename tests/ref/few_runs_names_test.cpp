@@ -139,6 +139,17 @@ TEST(few_runs_name, what_is_stale_though_its_sums_in_one_run_are_those_due) {
       {"offload-loss", "stale-gradient", "wrong-norm"});
 }
 
+// Rank 0 has nothing of the only element of a parameter, in which an infinity is planted: a sum that is finite has no such contribution.
+TEST(few_runs_name, an_infinity_that_does_not_arrive) {
+  expect_named(
+      scenario_in(
+          R"({"name": "a", "world_size": 2, "parameters": [{"name": "of rank 1", "numel": 1, "used_by": "rank != 0"}, {"name": "shared", "numel": 3}], "model_dtype": "bf16",
+    "engine": {"framework": "deepspeed", "as_of": "0.18.9", "config": {"bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"}, "zero_optimization": {"stage": 1},
+    "gradient_clipping": 0.0}, "optimizer": {"type": "SGD", "lr": 1.0}, "param_groups": [{"params": ["shared"], "lr": 0.5}, {"params": ["of rank 1"]}], "sequence_parallel_size": 2},
+    "script": [{"backward": {"uses": ["shared"]}}, {"step": {}}, {"backward": {}}, {"overflow": {"ranks": [1], "micro_batch": 0}}, {"step": {}}, {"zero_grad": "engine"}]})"),
+      {"boundary-leak", "deadlock", "discarded-gradient", "engine-error", "wrong-skip"});
+}
+
 // Two of 28 elements are left out of it: as large as the elements that are made to cancel, which few runs have beside normal ones.
 TEST(few_runs_name, a_norm_that_lacks_few_of_its_elements) {
   expect_named(scenario_in(sharded(R"([{"name": "p0", "numel": 24}, {"name": "expert0", "numel": 2, "expert": 0}, {"name": "expert1", "numel": 2, "expert": 1}])", "bf16", "0.19.8",

@@ -305,25 +305,25 @@ bool RowSolver::borne_out(const std::vector<Snapped>& found, const Groups& group
   // One weight of a kind that nobody expects is a wrong scale. Several of them are told by rows to spare alone: else they may be a fit of something else.
   if (odd.size() > 2 && rows.size() < 2 * groups.size() + 8) return false;
   for (std::size_t j = 0; j < groups.size(); ++j)
-    if (found[j].kind == Kind::odd && !has_rows_to_spare(groups, rows, j, 2)) return false;
+    if (found[j].kind == Kind::odd && !has_rows_to_spare(groups, rows, j)) return false;
   return true;
 }
 
-// Whether rows that have the group are so many more than the unknowns that they alone have. A row that comes again is no other one.
-bool RowSolver::has_rows_to_spare(const Groups& groups, const std::vector<PackedRow>& rows, std::size_t group, std::size_t spare) const {
+// Whether rows that have the group are two more than the unknowns that they alone have. A row that comes again is no other one.
+bool RowSolver::has_rows_to_spare(const Groups& groups, const std::vector<PackedRow>& rows, std::size_t group) const {
   std::vector<bool> elsewhere(groups.size(), false);
   std::set<std::vector<double>> with;
   std::vector<double> of_row(groups.size());
   for (const PackedRow& row : rows) {
     for (std::size_t g = 0; g < groups.size(); ++g) of_row[g] = lit(row, groups[g]);
     if (of_row[group] != 0) {
-      if (with.size() < groups.size() + spare) with.insert(of_row);
+      if (with.size() < groups.size() + 2) with.insert(of_row);
       continue;
     }
     for (std::size_t g = 0; g < groups.size(); ++g)
       if (of_row[g] != 0) elsewhere[g] = true;
   }
-  return with.size() >= static_cast<std::size_t>(std::count(elsewhere.begin(), elsewhere.end(), false)) + spare;
+  return with.size() >= static_cast<std::size_t>(std::count(elsewhere.begin(), elsewhere.end(), false)) + 2;
 }
 
 std::optional<RowWeights> RowSolver::fit(const Groups& groups, const std::vector<PackedRow>& rows, bool rounded, std::size_t spare) const {
@@ -344,7 +344,7 @@ std::optional<RowWeights> RowSolver::fit(const Groups& groups, const std::vector
   // As many rows as unknowns are explained by something, which lies near a weight that is likely by chance.
   const std::vector<bool> by_bits = told_by_bits(those, rows);
   for (std::size_t j = 0; j < those.size(); ++j)
-    if (!by_bits[j] && !has_rows_to_spare(those, rows, j, 1)) return {};
+    if (!by_bits[j] && !has_rows_to_spare(those, rows, j)) return {};
   std::vector<Snapped> found(groups.size());
   for (std::size_t g = 0; g < groups.size(); ++g) found[g] = {terms_[groups[g].front()].due, Kind::plain};
   for (std::size_t j = 0; j < asked.size(); ++j) found[asked[j]] = weights[j];

@@ -1,10 +1,10 @@
 // The explicit forwards of each rank's open window, which later backwards are of.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <utility>
 #include <vector>
 
 namespace gradledger {

@@ -150,6 +150,15 @@ TEST(few_runs_name, an_infinity_that_does_not_arrive) {
       {"boundary-leak", "deadlock", "discarded-gradient", "engine-error", "wrong-skip"});
 }
 
+// The values are wrong, and the weights as due in every run: nothing of that is open.
+TEST(few_runs_name, rounding_alone_and_leave_no_weights_open_for_it) {
+  const auto scenario = load_scenario(GRADLEDGER_SOURCE_DIR "/scenarios/live/11-stage-2-accumulates-in-bf16.json", {});
+  ASSERT_TRUE(scenario.ok()) << scenario.error().text();
+  const ref::Verdict few = judge_by_few(*scenario);
+  EXPECT_EQ(classes(few), Set{"rounding-excess"}) << sentences(few);
+  EXPECT_TRUE(few.unexplained.empty());
+}
+
 // Two of 28 elements are left out of it: as large as the elements that are made to cancel, which few runs have beside normal ones.
 TEST(few_runs_name, a_norm_that_lacks_few_of_its_elements) {
   expect_named(scenario_in(sharded(R"([{"name": "p0", "numel": 24}, {"name": "expert0", "numel": 2, "expert": 0}, {"name": "expert1", "numel": 2, "expert": 1}])", "bf16", "0.19.8",

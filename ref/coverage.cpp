@@ -19,7 +19,7 @@ std::string without_update(const Timeline& timeline, std::size_t steps) {
   if (timeline.contract.boundary.of_backwards)
     return fmt::format("{}: {} is {} and a step updates behind that many backwards; write as many before it", calls, timeline.contract.boundary.counted_by,
                        timeline.contract.boundary.calls);
-  return fmt::format("{}: {} is {} and every {}th call updates; write a step after each backward, or set the boundary", calls, timeline.contract.boundary.counted_by,
+  return fmt::format("{}: {} is {} and one call in {} updates; write a step after each backward, or set the boundary", calls, timeline.contract.boundary.counted_by,
                      timeline.contract.boundary.calls, timeline.contract.boundary.calls);
 }
 

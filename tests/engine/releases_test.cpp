@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/frameworks/deepspeed/engine/loss_scaler.h"
+#include "sim/frameworks/deepspeed/engines.h"
 #include "sim/frameworks/deepspeed/settings.h"
 #include "sim/frameworks/framework.h"
 #include "tests/engine/releases.h"
@@ -265,6 +266,50 @@ TEST(empty_parameters, have_no_hook_since_0_19_8) {
     s.script = {repeat(2, {backward(), step()})};
     const Keeper seen = run(s);
     EXPECT_EQ(seen.errors.empty() ? std::string() : seen.errors.front().type, type) << as_of;
+  }
+}
+
+// With offload an overflow is looked for as a boundary keeps the gradient, after what came before it in the bucket; without, in the step.
+TEST(empty_parameters, are_looked_into_where_their_gradient_goes_to_the_host) {
+  for (const auto& [as_of, raised_at] : {std::pair{"0.19.5", 1u}, {"0.19.6", never}}) {
+    Scenario s = of_stage(2, Dtype::float32, as_of, {6, 0});
+    s.world_size = 4;
+    deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
+    s.script = {boundary(false), backward(), boundary(true), backward(), step()};
+    const Keeper seen = run(s);
+    ASSERT_EQ(seen.errors.size(), raised_at == never ? 0u : 1u) << as_of;
+    if (raised_at == never) continue;
+    EXPECT_EQ(seen.errors[0].type, "RuntimeError");
+    EXPECT_EQ(seen.errors[0].rank, 3u);  // whose partition begins behind all six elements
+    EXPECT_EQ(seen.errors[0].event, 3u);
+  }
+}
+
+// What the last rank has of a group is padded to a multiple of the partition's length. Runs of 0.17.4, 0.18.9 and 0.19.1 raise so.
+TEST(groups_of_empty_parameters, end_the_step_of_the_rank_that_pads) {
+  for (const auto& [as_of, types] : {std::pair{"0.17.4", std::vector<std::string>{"RuntimeError", "ZeroDivisionError"}}, {"0.18.9", {"ZeroDivisionError"}}}) {
+    Scenario s = of_stage(1, Dtype::float32, as_of, {0, 8});
+    s.engine.param_groups = {OptimizerGroup{{0}, {}, {}}, OptimizerGroup{{1}, {}, {}}};
+    deepspeed_config(s).zero.reduce_scatter = false;
+    s.script = {backward(), step()};
+    std::vector<std::string> seen;
+    for (const EngineErrorRecord& error : run(s).errors) seen.push_back(error.type);
+    std::sort(seen.begin(), seen.end());
+    EXPECT_EQ(seen, types) << as_of;
+  }
+}
+
+TEST(groups_of_empty_parameters, are_refused_since_0_19_8) {
+  for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16}) {
+    Scenario s = of_stage(1, dtype, "0.19.8", {0, 8});
+    if (dtype == Dtype::bfloat16) deepspeed_config(s).grad_accum_dtype = Dtype::float32;
+    EXPECT_TRUE(deepspeed::select_wrapper(s).ok());
+    s.engine.param_groups = {OptimizerGroup{{0}, {}, {}}, OptimizerGroup{{1}, {}, {}}};
+    const auto refused = deepspeed::select_wrapper(s);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().where, "/parameters/0/numel");
+    s.engine.as_of.base = "0.19.7";
+    EXPECT_TRUE(deepspeed::select_wrapper(s).ok());
   }
 }
 

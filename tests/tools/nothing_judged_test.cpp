@@ -27,14 +27,14 @@ std::vector<Vacuous> vacuous() {
   return {
       {marked, "1 step() call, none marked: write \"update\": true in each step where the loop means to update"},
       {loop_of_steps("counted", R"([{"backward": {"micro_batches": 4}}, {"step": {}}])"),
-       "1 step() call, none at a boundary: gradient_accumulation_steps is 4 and every 4th call updates; write a step after each backward, or set the boundary"},
+       "1 step() call, none at a boundary: gradient_accumulation_steps is 4 and one call in 4 updates; write a step after each backward, or set the boundary"},
       {loop_of_steps("boundary-false", R"([{"set_boundary": false}, {"backward": {"micro_batches": 4}}, {"step": {}}, {"step": {}}])"),
        "2 step() calls, none at a boundary: the boundary was set to false; set it to true before the last backward of a window"},
       {loop_of_steps("no-step", R"([{"backward": {"micro_batches": 4}}])"), "no step(): no window is closed; write a step after the last backward of a window"},
       {loop_of_steps("no-backward", R"([{"step": {}}])"), "no backward: there is no gradient to apply"},
       {unused, "no micro-batch of a window that a step closes has a gradient: none uses a parameter, or a zero_grad drops them all"},
       {loop_of_steps("backward-behind", R"([{"set_boundary": false}, {"step": {}}, {"backward": {}}, {"set_boundary": true}])"),
-       "1 step() call, none at a boundary: gradient_accumulation_steps is 4 and every 4th call updates; write a step after each backward, or set the boundary"},
+       "1 step() call, none at a boundary: gradient_accumulation_steps is 4 and one call in 4 updates; write a step after each backward, or set the boundary"},
   };
 }
 

@@ -55,12 +55,19 @@ std::optional<InputError> unmanaged_refusal(const DeepSpeedConfig& config, Unman
 }
 
 // DeepSpeed#8280: before it a parameter without elements inside a partition found no master weights to be linked to. Round robin is not asked.
-std::optional<InputError> empty_parameter_refusal(const Scenario& s, const Behaviour& behaviour) {
-  if (behaviour.empty_parameter != EmptyParameter::looked_up) return std::nullopt;
+// Since 0.19.8 groups are made of the others, and one of them makes a group.
+std::optional<InputError> empty_parameter_refusal(const Scenario& s, const Behaviour& behaviour, Wrapper wrapper) {
+  const auto without_elements = [&](std::uint32_t p) { return s.parameters[p].numel == 0; };
+  const bool leaves_out = behaviour.empty_parameter == EmptyParameter::left_out;
   for (const RankGroup& group : optimizer_groups(s, 0)) {
+    if (leaves_out && !group.parameters.empty() && std::all_of(group.parameters.begin(), group.parameters.end(), without_elements))
+      return InputError{"/parameters/" + std::to_string(group.parameters.front()) + "/numel",
+                        std::string("DeepSpeed refuses this at initialisation: a group of the optimizer of which no parameter has elements (") +
+                            (wrapper == Wrapper::bf16 ? "ValueError" : "IndexError") + "); expected elements"};
+    if (behaviour.empty_parameter != EmptyParameter::looked_up) continue;
     const FlatPartition layout(s, group.parameters, group.peers.size(), Dealing::in_order);
     for (const std::uint32_t p : group.parameters)
-      if (s.parameters[p].numel == 0 && layout.offset(p) < layout.padded() && layout.offset(p) % layout.partition() != 0)
+      if (without_elements(p) && layout.offset(p) < layout.padded() && layout.offset(p) % layout.partition() != 0)
         return InputError{"/parameters/" + std::to_string(p) + "/numel",
                           "DeepSpeed refuses this at initialisation: an empty parameter inside a rank's partition (AssertionError); expected elements, or it first"};
   }
@@ -133,8 +140,9 @@ Result<Wrapper> select_wrapper(const Scenario& scenario) {
   const bool bf16_with_fp32 = config.zero.stage == 1 && scenario.model_dtype == Dtype::bfloat16 && grad_accum_dtype_of(scenario) == Dtype::float32 && !config.offloads_optimizer();
   // A wrapper that divides nothing links nothing.
   if (bf16_with_fp32 && behaviour->bf16_acc_fp32_wrapper != Bf16Fp32Wrapper::bf16_optimizer) return fp16_wrapper(scenario);
-  if (auto error = empty_parameter_refusal(scenario, *behaviour)) return *error;
-  return bf16_with_fp32 ? Wrapper::bf16 : Wrapper::zero_stages_1_and_2;
+  const Wrapper wrapper = bf16_with_fp32 ? Wrapper::bf16 : Wrapper::zero_stages_1_and_2;
+  if (auto error = empty_parameter_refusal(scenario, *behaviour, wrapper)) return *error;
+  return wrapper;
 }
 
 EngineFactory engine_factory(const Scenario& scenario) {

@@ -150,7 +150,7 @@ void ZeroStage1And2::push(ProgramWriter& w, std::uint32_t p) {
       bucket_.index = 1 - bucket_.index;
     }
   }
-  if (numel(p) == 0) return bucket_.empty.push_back(p);
+  if (numel(p) == 0) return bucket_.empty.push_back({p, bucket_.entries.size()});
   require_not_reduced(p);
   // DeepSpeed#4084: until then the bucket was filled from param.grad, which is None once it went into param.grad_accum.
   if (contiguous_ && uses_grad_accum_ && behaviour().stage1_attr_bucket == Stage1AttrBucket::param_grad)

@@ -58,14 +58,19 @@ class ZeroStage1And2 final : public ScaledOptimizer {
     std::uint32_t parameter = 0;
     Tensor gradient;
   };
+  // A parameter without elements, and how many of the others were in the bucket before it.
+  struct EmptyEntry {
+    std::uint32_t parameter = 0;
+    std::size_t behind = 0;
+  };
   struct Bucket {
     std::array<Tensor, 2> buffers;  // contiguous_gradients; the second with overlap_comm
     std::uint32_t index = 0;
     std::uint64_t elements = 0;
     std::vector<BucketEntry> entries;
     std::array<bool, stream_count> producers{};  // streams that copied into it
-    std::vector<std::uint32_t> empty;            // parameters without elements
-    bool extra_large = false;                    // holds one parameter larger than the bucket, which is reduced where it lies
+    std::vector<EmptyEntry> empty;
+    bool extra_large = false;  // holds one parameter larger than the bucket, which is reduced where it lies
   };
   // A stretch of a bucket that one rank owns, by its number among the ranks that divide the group; or neighbours of several owners, none of which is this rank.
   struct Run {

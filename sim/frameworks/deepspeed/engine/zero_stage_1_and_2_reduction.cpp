@@ -12,8 +12,14 @@ namespace gradledger {
 // ---- one bucket: reduce, then keep what is owned ------------------------------------------------------------------------------------
 
 void ZeroStage1And2::reduce_bucket(ProgramWriter& w) {
-  for (const std::uint32_t p : std::exchange(bucket_.empty, {})) require_owner(p);
-  if (bucket_.entries.empty()) return;
+  const std::vector<EmptyEntry> empty = std::exchange(bucket_.empty, {});
+  for (const EmptyEntry& entry : empty) require_owner(entry.parameter);
+  auto next_empty = empty.begin();
+  const auto keep_empty = [&](std::size_t behind) {
+    for (; next_empty != empty.end() && next_empty->behind <= behind; ++next_empty)
+      if (contiguous_ && keeping().looks_up_empty(next_empty->parameter)) kept_->keep_empty(keeping(), next_empty->parameter);
+  };
+  if (bucket_.entries.empty()) return keep_empty(0);
   const Stream producer = w.stream();
   if (overlap_ && contiguous_) wait_for_producers(w);
   {
@@ -27,7 +33,9 @@ void ZeroStage1And2::reduce_bucket(ProgramWriter& w) {
     }
   }
   OnStream copies(w, copy_stream(producer));
-  for (BucketEntry& entry : bucket_.entries) {
+  for (std::size_t i = 0; i < bucket_.entries.size(); ++i) {
+    keep_empty(i);
+    BucketEntry& entry = bucket_.entries[i];
     require_not_reduced(entry.parameter);
     already_reduced_[entry.parameter] = true;
     // Contiguous, only what the rank owns was copied back into the bucket.
@@ -36,6 +44,7 @@ void ZeroStage1And2::reduce_bucket(ProgramWriter& w) {
     if (contiguous_ && owns(entry.parameter)) kept_->keep(w, keeping(), entry.parameter);
     let_go_of_reduced(w, entry, producer);
   }
+  keep_empty(bucket_.entries.size());
   bucket_.entries.clear();
   bucket_.elements = 0;
   bucket_.producers = {};

@@ -137,9 +137,21 @@ void DeviceLists::require(const KeepingContext&) const {
   throw FrameworkError{"TypeError", "'NoneType' object is not iterable"};
 }
 
+namespace {
+
+// The last rank pads its gradients to a multiple of the partition, and of no length there is none. Before DeepSpeed#7509 the others had no list to flatten.
+void require_partition(const FlatWeights& group, const Behaviour& behaviour) {
+  if (group.layout().partition() > 0) return;
+  if (group.index_in_peers() + 1 == group.peers().size()) throw FrameworkError{"ZeroDivisionError", "integer modulo by zero"};
+  if (behaviour.stage12_accumulator == Stage12Accumulator::averaged_gradients) throw FrameworkError{"RuntimeError", "torch.cat(): expected a non-empty list of Tensors"};
+}
+
+}  // namespace
+
 // averaged_gradients of the group, end to end, in fp32; they are let go.
 Slice DeviceLists::step_gradient(ProgramWriter& w, const KeepingContext& c, std::size_t number, Tensor& flat) {
   const FlatWeights& group = c.weights[number];
+  require_partition(group, c.behaviour);
   flat = c.tensors.allocate(w, group.master_name() + ".grad", Dtype::float32, group.layout().partition());
   std::uint64_t at = 0;
   for (std::size_t i = group.first_part(); i < group.end_of_parts(); ++i) {

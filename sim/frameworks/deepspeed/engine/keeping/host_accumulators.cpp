@@ -2,18 +2,29 @@
 
 namespace gradledger {
 
+namespace {
+
+// DeepSpeed#7981: before it, the host accumulator was used only with gradient_accumulation_steps > 1.
+bool uses_host_accumulator(const KeepingContext& c) {
+  return c.behaviour.offload_keep == OffloadKeep::gate_id_or_not_boundary ? c.micro_step_id > 0 || !c.boundary : c.config.gradient_accumulation_steps > 1;
+}
+
+}  // namespace
+
 void HostAccumulators::keep(ProgramWriter& w, const KeepingContext& c, std::uint32_t p) {
-  const bool at_boundary = c.boundary;
-  // DeepSpeed#7981: before it, the host accumulator was used only with gradient_accumulation_steps > 1.
-  const bool uses_host_accumulator =
-      c.behaviour.offload_keep == OffloadKeep::gate_id_or_not_boundary ? c.micro_step_id > 0 || !at_boundary : c.config.gradient_accumulation_steps > 1;
-  if (uses_host_accumulator || at_boundary) c.require_gradient(p);
-  if (uses_host_accumulator) accumulate_on_host(w, c, p);
-  if (!at_boundary) return;
+  if (uses_host_accumulator(c) || c.boundary) c.require_gradient(p);
+  if (uses_host_accumulator(c)) accumulate_on_host(w, c, p);
+  if (!c.boundary) return;
   const OwnedPart part = c.owned(p);
   const Slice gradient = c.gradient_attribute(p).slice;
   to_master_gradient(w, c, p, gradient, gradient.part(part.parameter_offset, part.numel));
   c.tensors.clear(w, c.gradient_attribute(p));
+}
+
+// Nothing is added up, and its norm is none; then an overflow is looked for.
+void HostAccumulators::keep_empty(const KeepingContext& c, std::uint32_t p) const {
+  if (uses_host_accumulator(c) || c.boundary) c.require_gradient(p);
+  if (c.boundary) c.require_elements(p);
 }
 
 void HostAccumulators::accumulate_on_host(ProgramWriter& w, const KeepingContext& c, std::uint32_t p) {

@@ -12,6 +12,7 @@ class HostAccumulators final : public KeptOnHost {
   explicit HostAccumulators(std::size_t parameters) : KeptOnHost(parameters), accumulated_on_host_(parameters) {}
 
   void keep(ProgramWriter& w, const KeepingContext& c, std::uint32_t parameter) override;  // stage_1_and_2.py: copy_grads_in_partition, at 0.19.7
+  void keep_empty(const KeepingContext& c, std::uint32_t parameter) const override;        // stage_1_and_2.py: copy_grads_in_partition, at 0.19.5
   void drop(ProgramWriter& w, const KeepingContext& c, bool skipped) override;             // stage_1_and_2.py: step, at 0.19.7
   void observe(ProgramWriter& w, const KeepingContext& c, double scale) const override;    // ours: snapshots
   void fold(StateFold& f) const override;

@@ -6,6 +6,10 @@ void KeepingContext::require_gradient(std::uint32_t p) const {
   if (!gradient_attribute(p).defined()) throw FrameworkError{"AttributeError", "'NoneType' object has no attribute 'view'"};
 }
 
+void KeepingContext::require_elements(std::uint32_t p) const {
+  if (looks_up_empty(p)) throw FrameworkError{"RuntimeError", "max(): Expected reduction dim to be specified for input.numel() == 0."};
+}
+
 Tensor KeepingContext::gradient_for_reduction(ProgramWriter& w, std::uint32_t p) const {
   Tensor gradient;
   if (!reduces_copy) {

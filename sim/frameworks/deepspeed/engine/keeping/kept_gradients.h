@@ -48,6 +48,12 @@ struct KeepingContext {
   Tensor gradient_for_reduction(ProgramWriter& w, std::uint32_t parameter) const;  // stage_1_and_2.py: get_gradient_for_reduction, at 0.19.7
   // A whole parameter, of which the rank answers for its own part alone.
   std::vector<ViewPiece> owned_piece(std::uint32_t parameter, Slice whole) const;
+  // A parameter without elements is one of the rank's partition.
+  bool looks_up_empty(std::uint32_t parameter) const {
+    return numel(parameter) == 0 && behaviour.empty_parameter == EmptyParameter::looked_up && weights.of(parameter).owns_place(parameter);
+  }
+  // DeepSpeed#8280: before it an overflow was looked for as the largest element, which nothing has.
+  void require_elements(std::uint32_t parameter) const;
 };
 
 class KeptGradients {
@@ -65,6 +71,8 @@ class KeptGradients {
   virtual Slice sum_of(ProgramWriter&, const KeepingContext&, std::uint32_t /*parameter*/) { return {}; }
   // An owned parameter's full gradient leaves the bucket, which will be overwritten.
   virtual void keep(ProgramWriter& w, const KeepingContext& c, std::uint32_t parameter) = 0;
+  // The same of a parameter without elements that is looked up. May raise.
+  virtual void keep_empty(const KeepingContext&, std::uint32_t /*parameter*/) const {}
   // At the end of an epilogue: every bucket is reduced and still there; then their memory is gone.
   // stage_1_and_2.py: independent_gradient_partition_epilogue, at 0.19.7
   virtual void end_of_reductions(ProgramWriter&, const KeepingContext&) {}

@@ -26,12 +26,8 @@ void AveragedGradients::fold(StateFold& f) const {
   f.tensors(padding);
 }
 
-// DeepSpeed#8280: before it the largest element of nothing was asked for.
 void KeptOnDevice::check_finite(ProgramWriter& w, const KeepingContext& c) const {
-  if (c.behaviour.empty_parameter == EmptyParameter::looked_up) {
-    for (const std::uint32_t p : c.learned)
-      if (c.numel(p) == 0 && c.weights.of(p).owns_place(p)) throw FrameworkError{"RuntimeError", "max(): Expected reduction dim to be specified for input.numel() == 0."};
-  }
+  for (const std::uint32_t p : c.learned) c.require_elements(p);
   w.fill(c.overflow_flag, 0);
   for (const Tensor& gradient : averaged().parts)
     if (gradient.defined()) w.check_finite(c.overflow_flag, gradient.slice);

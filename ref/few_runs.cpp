@@ -13,8 +13,7 @@ namespace {
 // Beside the run of values: as a rule, and where too few elements have the weights in common.
 constexpr std::uint32_t packed_runs_max = 3, packed_runs_of_few_elements_max = 12;
 
-// A rank may stop where nothing but another's contribution is there: an optimizer that asks for a norm above zero, say. The contributions whose runs did not
-// show the snapshot are taken to be none of it, which its sums bear out or not.
+// Of a snapshot that the runs of some contributions did not show, these are taken to be no part, which its sums bear out or not.
 void take_unseen_as_absent(LedgerEntry& alone, const LedgerEntry& all) {
   std::uint64_t numel = 0;
   for (const ElementRange& piece : alone.layout) numel += piece.end - piece.begin;
@@ -80,6 +79,10 @@ void Passes::look_at_each_alone(PackedRuns& runs, Verdict& verdict) {
   verdict.each_alone = true;
   for (const PackedRuns::Decoded& decoded : runs.decoded()) ledger_.want(decoded.entry.key, decoded.entry.after);
   decode(verdict);
+  // A rank may have stopped where nothing but another's contribution was there: an optimizer that asks for a norm above zero, say.
+  const Pairs unseen = not_shown(runs);
+  ledger_.decode(producer_, ledger_schedule_, unseen, true);
+  verdict.decode_passes += static_cast<std::uint32_t>(unseen.size());
   for (PackedRuns::Decoded& decoded : runs.decoded()) {
     LedgerEntry alone = ledger_.entries().at(decoded.entry.key);
     ledger_.forget(alone.key);
@@ -90,6 +93,21 @@ void Passes::look_at_each_alone(PackedRuns& runs, Verdict& verdict) {
     decoded.entry = std::move(alone);
     decoded.missing = false;
   }
+}
+
+// Contributions whose runs did not show a snapshot that is asked for.
+Passes::Pairs Passes::not_shown(PackedRuns& runs) const {
+  Pairs out;
+  for (const PackedRuns::Decoded& decoded : runs.decoded()) {
+    const LedgerEntry& shown = ledger_.entries().at(decoded.entry.key);
+    for (const LedgerColumn& column : ledger_.empty_entry(decoded.entry.key, decoded.entry.role, decoded.entry.after).columns) {
+      const auto same = [&](const LedgerColumn& seen) { return seen.backward == column.backward && seen.rank == column.rank; };
+      if (std::none_of(shown.columns.begin(), shown.columns.end(), same)) out.emplace_back(column.backward, column.rank);
+    }
+  }
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
 }
 
 // What was taken apart goes into the ledger; what was not stays wrong, and is named by its values.

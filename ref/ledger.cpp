@@ -39,23 +39,31 @@ class Ledger::Column final : public TraceSink {
     if (entry.columns.empty()) describe(entry, *wanted, o);
     else if (layout_of(o) != entry.layout) return;  // another buffer of that name
     LedgerColumn column = EntryColumns(ledger_.timeline_, o.rank, o.role == Role::applied_gradient ? Layer::meant : Layer::documented).column(backward_, rank_);
-    std::uint64_t at = 0;
-    for (const ObservedPiece& piece : o.pieces) {
-      if (piece.parameter < 0) continue;
-      stored_.resize(piece.numel);
-      read_stored(piece.dtype, piece.data, piece.numel, stored_.data());
-      for (std::uint64_t i = 0; i < piece.numel; ++i, ++at) {
-        const double probe = source_.probe(static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset + i);
-        const double coefficient = ledger_.snapped(stored_[i] / (probe * o.scale), column);
-        auto& runs = column.runs;
-        if (!runs.empty() && ledger_.same(runs.back().coefficient, coefficient)) runs.back().end = at + 1;
-        else runs.push_back({at, at + 1, coefficient});
-      }
-    }
-    entry.columns.push_back(std::move(column));
+    const auto place = std::lower_bound(entry.columns.begin(), entry.columns.end(), column, before);
+    if (place != entry.columns.end() && !before(column, *place)) return;  // a run before this one has shown it
+    for (const ObservedPiece& piece : o.pieces)
+      if (piece.parameter >= 0) read(piece, o.scale, column);
+    entry.columns.insert(place, std::move(column));
   }
 
  private:
+  static bool before(const LedgerColumn& a, const LedgerColumn& b) { return std::pair(a.backward, a.rank) < std::pair(b.backward, b.rank); }
+
+  void read(const ObservedPiece& piece, double scale, LedgerColumn& column) {
+    stored_.resize(piece.numel);
+    read_stored(piece.dtype, piece.data, piece.numel, stored_.data());
+    const auto parameter = static_cast<std::uint32_t>(piece.parameter);
+    for (std::uint64_t i = 0; i < piece.numel; ++i) {
+      const bool shared = source_.is_shared(parameter, piece.parameter_offset + i);
+      const std::uint64_t told_by = !shared ? i : i > 0 ? i - 1 : i + 1;  // a neighbour
+      const double probe = source_.probe(parameter, piece.parameter_offset + told_by);
+      const double coefficient = told_by < piece.numel ? ledger_.snapped(stored_[told_by] / (probe * scale), column) : 0;
+      const std::uint64_t at = column.runs.empty() ? 0 : column.runs.back().end;
+      if (!column.runs.empty() && ledger_.same(column.runs.back().coefficient, coefficient)) column.runs.back().end = at + 1;
+      else column.runs.push_back({at, at + 1, coefficient});
+    }
+  }
+
   void describe(LedgerEntry& entry, const std::pair<const SnapshotKey, LedgerEntry>& wanted, const Observation& o) {
     entry.key = wanted.first;
     entry.role = o.role;
@@ -76,8 +84,9 @@ class Ledger::Column final : public TraceSink {
   std::vector<double> stored_;
 };
 
-void Ledger::decode(Producer& producer, const Schedule& schedule, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& backward_and_rank) {
+void Ledger::decode(Producer& producer, const Schedule& schedule, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& backward_and_rank, bool keeps_alive) {
   SingleSource single(range_);
+  if (keeps_alive) single.keep_alive(shared_element());
   const PlantedSource source(single, timeline_);
   RunOptions options;
   options.linear = true;
@@ -88,6 +97,24 @@ void Ledger::decode(Producer& producer, const Schedule& schedule, const std::vec
     Column column(*this, single, backward, rank);
     producer.run(source, options, column);
   }
+}
+
+// In the middle of the parameter that most contributions have a gradient of, so that it has neighbours where partitions cut the parameter; of these the longest.
+std::optional<SingleSource::Element> Ledger::shared_element() const {
+  constexpr std::uint64_t numel_min = 3;
+  std::optional<std::uint32_t> best;
+  std::uint64_t of_best = 0;
+  for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p) {
+    if (workload_.parameters[p].numel < numel_min) continue;
+    std::uint64_t contributions = 0;
+    for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
+      for (std::uint32_t r = 0; r < workload_.world_size; ++r) contributions += timeline_.used(workload_, b, r, p);
+    if (best && (contributions < of_best || (contributions == of_best && workload_.parameters[p].numel <= workload_.parameters[*best].numel))) continue;
+    best = p;
+    of_best = contributions;
+  }
+  if (!best) return std::nullopt;
+  return SingleSource::Element{*best, workload_.parameters[*best].numel / 2};
 }
 
 LedgerEntry Ledger::empty_entry(const SnapshotKey& key, Role role, std::uint32_t after) const {

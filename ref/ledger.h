@@ -104,8 +104,9 @@ class Ledger {
   bool wants(const SnapshotKey& key) const { return wanted_.contains(key); }
   const std::map<SnapshotKey, LedgerEntry>& entries() const { return wanted_; }
 
-  // Runs one pass for each of the contributions.
-  void decode(Producer& producer, const Schedule& schedule, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& backward_and_rank);
+  // Runs one pass for each of the contributions. What an entry has of a contribution already stays. keeps_alive: an element is shared by all contributions,
+  // for optimizers that raise where a window has none; its weights are taken to be its neighbour's.
+  void decode(Producer& producer, const Schedule& schedule, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& backward_and_rank, bool keeps_alive = false);
 
   // Takes in an entry that was decoded in another way, from values.
   void put(LedgerEntry entry) { wanted_.insert_or_assign(entry.key, std::move(entry)); }
@@ -140,6 +141,7 @@ class Ledger {
   class Column;
   class Rows;
 
+  std::optional<SingleSource::Element> shared_element() const;
   void take_approximation(const LedgerEntry& entry, LedgerRow& row) const;
 
   bool same(double a, double b) const { return a == b || std::abs(a - b) <= 2 * rounding() * std::abs(a); }

@@ -32,7 +32,7 @@ struct OracleOptions {
   TraceSink* watch = nullptr;       // sees the primary pass too
   bool check_streams = true;        // look for races in the primary pass
   std::uint32_t decode_max = 1024;  // contributions decoded at most; a run on weights needs no limit
-  std::uint32_t alone_max = 64;     // likewise where few runs leave weights open and each contribution has a run of its own then
+  std::uint32_t alone_max = 128;    // likewise where few runs leave weights open and each contribution has a run of its own then
   Executor executor = Executor::both;
   std::uint64_t ledger_cells_max = limits::ledger_cells_max;  // weights taken apart
   std::uint64_t listed_cells_max = limits::ledger_cells_max;  // weights listed of applied gradients that balance

@@ -51,6 +51,7 @@ class Passes {
   void few_runs(Verdict& verdict);
   void first_packed_run(PackedRuns& runs, Verdict& verdict);
   void look_at_each_alone(PackedRuns& runs, Verdict& verdict);
+  Pairs not_shown(PackedRuns& runs) const;
   void keep_packed(PackedRuns& runs, Verdict& verdict);
   void say_left_out(const PackedRuns& runs, Verdict& verdict) const;
   void keep_decoded(std::vector<LedgerEntry>& decoded, Verdict& verdict);

@@ -133,8 +133,8 @@ double SingleSource::probe(std::uint32_t parameter, std::uint64_t element) const
 }
 
 void SingleSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const {
-  if (backward != backward_ || rank != rank_) return std::fill(out.begin(), out.end(), 0.0);
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = probe(parameter, offset + i);
+  const bool lit = backward == backward_ && rank == rank_;
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = lit || is_shared(parameter, offset + i) ? probe(parameter, offset + i) : 0.0;
 }
 
 void PlantedSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const {

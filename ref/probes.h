@@ -64,6 +64,15 @@ class SingleSource final : public GradientSource {
     backward_ = backward;
     rank_ = rank;
   }
+  // All contributions have this element, so that no norm is zero.
+  struct Element {
+    std::uint32_t parameter = 0;
+    std::uint64_t element = 0;
+
+    bool operator==(const Element&) const = default;
+  };
+  void keep_alive(const std::optional<Element>& shared) { shared_ = shared; }
+  bool is_shared(std::uint32_t parameter, std::uint64_t element) const { return shared_ == Element{parameter, element}; }
   static constexpr int probe_min = 17, probe_max = 31;  // odd, in units
   static constexpr int wide_bits = 30;                  // of a probe in fp64: the quotient of two is no quotient of small numbers
   double probe(std::uint32_t parameter, std::uint64_t element) const;
@@ -74,6 +83,7 @@ class SingleSource final : public GradientSource {
   ProbeRange range_;
   std::uint32_t backward_ = never;
   std::uint32_t rank_ = 0;
+  std::optional<Element> shared_;
 };
 
 // Whether a ratio is that of the numbers of two elements in such a run, within a relative rounding.

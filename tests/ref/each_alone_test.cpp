@@ -176,8 +176,9 @@ class SilentWithoutGradients final : public Producer {
   const Timeline& timeline_;
 };
 
+// Two elements leave none to share whose weights a neighbour on either side tells.
 TEST(each_contribution_alone, is_absent_where_its_run_shows_nothing_and_the_sums_bear_that_out) {
-  const Scenario s = scenario_of(R"({"name": "a", "world_size": 4, "parameters": [{"name": "p0", "numel": 4}, {"name": "p1", "numel": 4}], "model_dtype": "bf16",
+  const Scenario s = scenario_of(R"({"name": "a", "world_size": 4, "parameters": [{"name": "p0", "numel": 2}, {"name": "p1", "numel": 2}], "model_dtype": "bf16",
     "engine": {"framework": "deepspeed", "as_of": "0.17.5", "optimizer": {"type": "SGD", "lr": 1.0}, "config": {"gradient_accumulation_steps": 1,
     "gradient_predivide_factor": 2.0, "gradient_clipping": 0.0, "bf16": {"enabled": true, "immediate_grad_update": true}, "zero_optimization": {"stage": 0}}},
     "contract": {"window": "since_last_step", "average_over": "world", "divide_by": "gradient_accumulation_steps"},
@@ -190,6 +191,62 @@ TEST(each_contribution_alone, is_absent_where_its_run_shows_nothing_and_the_sums
   EXPECT_EQ(classes(verdict), classes(judge(s))) << sentences(verdict);
   ASSERT_FALSE(verdict.applied.empty());
   for (const ref::AppliedRow& row : verdict.applied) EXPECT_EQ(row.columns.size(), verdict.contributions) << "those of other ranks too";
+}
+
+// Ranks stop at the first step whose window has no gradient on any of them, as BF16_Optimizer does.
+class StopsWithoutGradients final : public Producer {
+ public:
+  StopsWithoutGradients(Producer& inner, const Scenario& scenario, const Timeline& timeline) : inner_(inner), scenario_(scenario), timeline_(timeline) {}
+
+  std::string_view name() const override { return "stops without gradients"; }
+  Capabilities capabilities() const override { return inner_.capabilities(); }
+  RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override {
+    Heard heard;
+    heard.add(&sink);
+    for (std::uint32_t e = 0; e < timeline_.events.size() && heard.until == never; ++e)
+      if (timeline_.events[e].steps() && !has_gradients(source, timeline_.events[e].step)) heard.until = e;
+    return inner_.run(source, options, heard);
+  }
+
+ private:
+  struct Heard final : ref::Tee {
+    void observe(const Observation& o) override {
+      if (o.event < until) Tee::observe(o);
+    }
+    std::uint32_t until = never;
+  };
+
+  bool has_gradients(const GradientSource& source, std::uint32_t step) const {
+    for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
+      for (std::uint32_t r = 0; r < scenario_.world_size && timeline_.backwards[b].step == step; ++r)
+        for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
+          std::vector<double> gradient(scenario_.parameters[p].numel);
+          source.gradient(b, r, p, 0, gradient);
+          if (std::any_of(gradient.begin(), gradient.end(), [](double g) { return g != 0; })) return true;
+        }
+    return false;
+  }
+
+  Producer& inner_;
+  const Scenario& scenario_;
+  const Timeline& timeline_;
+};
+
+// Alone in its window, a contribution would stop the steps of all others, so that all share an element.
+TEST(each_contribution_alone, is_kept_from_being_the_only_one_where_a_window_without_gradients_stops_the_run) {
+  const Scenario s = scenario_of(R"({"name": "a", "world_size": 4, "parameters": [{"name": "p0", "numel": 24}, {"name": "p1", "numel": 14}], "model_dtype": "bf16",
+    "engine": {"framework": "deepspeed", "as_of": "0.18.9", "optimizer": {"type": "SGD", "lr": 1.0}, "config": {"gradient_accumulation_steps": 3,
+    "data_types": {"grad_accum_dtype": "fp32"}, "gradient_clipping": 0.0, "bf16": {"enabled": true}, "zero_optimization": {"stage": 1}}},
+    "contract": {"window": "since_last_step", "average_over": "world", "divide_by": "gradient_accumulation_steps"},
+    "script": [{"backward": {}}, {"backward": {}}, {"step": {}}, {"backward": {}}, {"backward": {}}, {"backward": {}}, {"step": {}}, {"step": {}},
+    {"backward": {}}, {"backward": {}}, {"backward": {}}, {"step": {}}, {"backward": {}}, {"step": {}}, {"backward": {}}, {"backward": {}}, {"backward": {}}, {"step": {}}]})");
+  const Timeline timeline = make_timeline(s).value();
+  const auto inner = make_producer(s, timeline);
+  StopsWithoutGradients stops(*inner, s, timeline);
+  const ref::Verdict verdict = judge_alone(s, stops);
+  EXPECT_TRUE(verdict.each_alone);
+  EXPECT_EQ(classes(verdict), classes(judge(s))) << sentences(verdict);
+  EXPECT_TRUE(verdict.unexplained.empty());
 }
 
 // Calls everything that a step applies by one name.

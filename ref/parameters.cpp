@@ -122,13 +122,13 @@ void ParameterJudge::take_in(Owned& owned, std::size_t i, Bounded g, Rounding fo
   m = rounded(add(mul(hyperparameter(keeps, constants), m, format), mul(hyperparameter(1 - keeps, constants), g, format), format), format);
 }
 
-// An element of a snapshot is stepped by the rank itself, or by the rank that owns it. Where a loop's optimizer steps all that its rank holds, no other rank does.
+// An element of a snapshot is stepped by the rank itself, or by the rank that owns it. Where each rank steps all that it holds, no other does.
 const ParameterJudge::Owned* ParameterJudge::stepped(const Observation& o, std::uint32_t parameter, std::uint64_t element) const {
   const Owned* of_another_place = nullptr;
   const RankState& own = ranks_[o.rank];
   const bool kept = own.last_step_event != o.event && std::any_of(own.owned.begin(), own.owned.end(), [&](const Owned& mine) { return mine.holds(parameter, element); });
   if (kept) return nullptr;  // others step their copies
-  const auto world = static_cast<std::uint32_t>(ranks_.size()), asked = contract_.mixes_own_and_averaged ? 1 : world;
+  const auto world = static_cast<std::uint32_t>(ranks_.size()), asked = contract_.steps_own_copies ? 1 : world;
   for (std::uint32_t turn = 0; turn < asked; ++turn) {
     const std::uint32_t rank = (o.rank + turn) % world;
     const RankState& state = ranks_[rank];

@@ -42,6 +42,7 @@ Contract loop_contract(const Scenario& s, bool windows_are_stated) {
   out.replicates_reduced = true;
   out.reduces_every_backward = true;
   out.mixes_own_and_averaged = true;
+  out.steps_own_copies = true;
   out.accumulation = s.model_dtype;
   out.steps_in_model_dtype = true;
   out.wire = s.model_dtype;

@@ -150,6 +150,7 @@ struct Contract {
   bool reduces_in_parts = false;        // the loop has some parts of the model reduce a backward and others not: what a buffer of gradients holds then is documented nowhere
   bool block_is_a_switch = false;       // no_sync sets at both ends what events of the framework's own set too
   bool mixes_own_and_averaged = false;  // one buffer holds own gradients and averages, as backwards were reduced or not, until the loop clears it
+  bool steps_own_copies = false;        // each rank's optimizer steps all weights that the rank holds, and gets none from another
 
   // ---- the way: formats, and scalars that are multiplied in somewhere
   std::optional<Dtype> computed;  // of the gradients that autograd makes; absent: the parameters' own

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/frameworks/deepspeed/engines.h"
 #include "sim/frameworks/deepspeed/history.h"
 #include "sim/frameworks/loop_contract.h"
 #include "sim/frameworks/deepspeed/settings.h"
@@ -15,6 +16,12 @@ namespace {
 bool skips_nonfinite(const DeepSpeedConfig& config) {
   if (config.fp16.enabled) return true;
   return config.bf16.enabled && config.bf16.check_grad_overflow.value_or(config.zero.stage == 1 || config.zero.stage == 2);
+}
+
+// Some releases serve bf16 at stage 0 with BF16_Optimizer, each rank of which steps a part of the weights.
+bool divides_the_optimizer(const Scenario& s) {
+  const Result<Wrapper> wrapper = select_wrapper(s);
+  return wrapper.ok() && *wrapper == Wrapper::bf16;
 }
 
 // Stage 0 has a scaler of its own, without hysteresis. DeepSpeed#6976 gave its rule of growth to that of ZeRO, which doubled a step earlier.
@@ -89,6 +96,7 @@ Result<Contract> resolve_contract(const Scenario& s) {
   out.boundary = boundary_rule(config, s.engine.pipeline_stages > 1);
   out.replicates_reduced = config.zero.stage <= 1;
   out.reduces_every_backward = config.zero.stage >= 2;
+  out.steps_own_copies = config.zero.stage == 0 && !divides_the_optimizer(s);
   out.accumulation = grad_accum_dtype_of(s);
   out.wire = communication_dtype_of(s);
   out.steps_scalar = config.gradient_accumulation_steps;

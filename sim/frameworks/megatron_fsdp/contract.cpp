@@ -9,6 +9,7 @@ Contract megatron_fsdp_contract(const Scenario& s, const MegatronFsdpConfig& con
   Contract out = loop_contract(s);
   out.replicates_reduced = config.zero_dp_strategy == Strategy::no_shard;
   out.mixes_own_and_averaged = false;
+  out.steps_own_copies = false;
   if (config.calculate_per_token_loss) out.average_divisor = Rational(1);
   out.computed = s.model_dtype;
   out.accumulation = config.mixed_precision.main_grads_dtype.value_or(s.model_dtype);

@@ -12,6 +12,7 @@ Contract fsdp1_contract(const Scenario& s, const Fsdp1Config& config) {
   const bool whole = strategy_of(s, config) == Strategy::no_shard;
   out.replicates_reduced = whole;
   out.mixes_own_and_averaged = whole;
+  out.steps_own_copies = whole;
   // PyTorch's defaults: parameters as they are, and gradients made and reduced as parameters compute.
   // Sums are due in the wider of the two, unless the loop keeps gradients as they were made.
   const MixedPrecision& precision = config.mixed_precision;

@@ -34,6 +34,7 @@ Contract fsdp2_contract(const Scenario& s, const Fsdp2Config& config) {
   out.boundary.inside_backwards = config.optimizer_in_backward;
   out.replicates_reduced = false;
   out.mixes_own_and_averaged = false;
+  out.steps_own_copies = false;
   out.block_is_a_switch = true;
   out.reduces_in_parts = reduces_in_parts(s.script);
   // PyTorch's defaults: parameters as they are, and gradients reduced as parameters compute.

@@ -70,6 +70,7 @@ class OutsideFramework final : public Framework {
     if (kind_.any_key) {  // nobody documents when it reduces: what a step applies counts, and what a rank calls its own
       out.reduces_every_backward = false;
       out.mixes_own_and_averaged = false;
+      out.steps_own_copies = false;
       // It divides by what is stated, each micro-batch or their sum: where that is no power of two, by a rounded quotient.
       if (out.divisor.denominator() == 1) out.steps_scalar = static_cast<std::uint32_t>(out.divisor.numerator());
     }

@@ -240,5 +240,28 @@ TEST(set_gradient, of_bf16_optimizer_reads_each_owners_part_of_the_accumulator_s
   EXPECT_EQ(after_setting("0.19.8", 0), after_setting("0.19.8", 1)) << "both have what the owners hold";
 }
 
+// Until then an owner's first parameter is looked for at the first place of the list, which has all of the group. Runs of 0.17.4, 0.18.9 and 0.19.1 do so.
+TEST(set_gradient, of_bf16_optimizer_finds_that_of_another_parameter_before_0_19_8) {
+  const auto run_of = [](const char* as_of, std::vector<std::uint32_t> sizes) {
+    Scenario s = of_stage(1, Dtype::bfloat16, as_of, sizes);
+    deepspeed_config(s).grad_accum_dtype = Dtype::float32;
+    deepspeed_config(s).bf16.immediate_grad_update = false;
+    s.script = {boundary(true), backward(), event(ScriptKind::engine_zero_grad), set_of("w1", 2)};
+    return run(s);
+  };
+  for (const auto& [as_of, set] : {std::pair{"0.19.7", 0u}, {"0.19.8", 1u}}) {
+    Keeper seen = run_of(as_of, {8, 8});
+    EXPECT_TRUE(seen.errors.empty()) << as_of;
+    std::vector<double> due = seen.snapshots.at({1, 2, "fp32_groups_gradients_flat[0]"});
+    for (std::size_t i = 8 * set; i < 8 * set + 8; ++i) due[i] *= 2;
+    EXPECT_EQ(seen.snapshots.at({1, 3, "fp32_groups_gradients_flat[0]"}), due) << as_of;
+  }
+  const Keeper seen = run_of("0.19.7", {4, 12});
+  ASSERT_EQ(seen.errors.size(), 1u);
+  EXPECT_EQ(seen.errors[0].rank, 1u) << "its eight elements of w1 are not those four of w0";
+  EXPECT_EQ(seen.errors[0].type, "RuntimeError");
+  EXPECT_TRUE(seen.deadlock_record) << "the other rank waits for it";
+}
+
 }  // namespace
 }  // namespace gradledger::testing

@@ -216,23 +216,53 @@ void Bf16Optimizer::observe_wrapper(ProgramWriter& w) {
   if (stepped_) weights_.observe(w);
 }
 
-// param.grad stays until the next backward zeroes it, so that what is set goes there, where no step looks. Without one the owners find
-// the whole gradient in their own copy of the accumulator. From 0.19.8 on each owner reads there what it owns, also where there is a param.grad.
+// param.grad stays until the next backward zeroes it, so that what is set goes there, where no step looks. Without one an owner looks into its own copy of
+// the accumulator. From 0.19.8 on it does so also where there is a param.grad, and finds what it owns.
 void Bf16Optimizer::set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) {
   const std::uint32_t p = event.parameter;
   if (sets_accumulator()) return w.multiply(high_precision(p), event.factor);
   const OwnedPart part = weights_.of(p).owned(p);
-  const Slice whole = part.numel > 0 ? high_precision(p) : Slice{};
-  const bool fragment = reads_fragments() && part.numel > 0;
-  Tensor full = times_factor(event, w, fragment ? whole.part(part.parameter_offset, part.numel) : whole, fragment ? part.parameter_offset : 0);
-  if (reads_fragments() && grad_[p].defined()) {
-    w.copy(grad_[p].slice, full.slice);
-    return tensors_.drop(w, full);
-  }
-  if (part.numel > 0 && part.numel < numel(p))
-    throw FrameworkError{"RuntimeError", "shape '[" + std::to_string(numel(p)) + "]' is invalid for input of size " + std::to_string(part.numel)};
-  if (part.numel > 0) w.copy(high_precision(p), full.slice);
+  Tensor repeated;
+  const Slice held = part.numel > 0 ? read_by_owner(w, part, repeated) : Slice{};
+  Tensor full = times_factor(event, w, held, held.numel == numel(p) ? 0 : part.parameter_offset);
+  tensors_.clear(w, repeated);
+  if (reads_fragments() && grad_[p].defined()) w.copy(grad_[p].slice, full.slice);
+  else if (part.numel > 0) set_by_owner(w, part, full.slice);
   tensors_.drop(w, full);
+}
+
+// The accumulators are listed for all of a group, and until 0.19.8 asked for by the parameter's place among those of the rank's partition: a rank whose
+// partition does not begin with the first finds those of others.
+std::uint32_t Bf16Optimizer::found_by_owner(const OwnedPart& part) const {
+  if (reads_fragments()) return part.parameter;
+  const FlatWeights& group = weights_.of(part.parameter);
+  const auto of_parameter = [&](const OwnedPart& other) { return other.parameter == part.parameter; };
+  const auto place = std::find_if(group.parts().begin(), group.parts().end(), of_parameter) - group.parts().begin();
+  return group.layout().order()[static_cast<std::size_t>(place)];
+}
+
+// What is as long as the parameter counts as all of it; anything else must fit the part, as one element does, which is repeated then.
+Slice Bf16Optimizer::read_by_owner(ProgramWriter& w, const OwnedPart& part, Tensor& repeated) {
+  const Slice found = high_precision(found_by_owner(part));
+  if (reads_fragments()) return found.part(part.parameter_offset, part.numel);
+  if (found.numel == numel(part.parameter) || found.numel == part.numel) return found;
+  if (found.numel != 1)
+    throw FrameworkError{"RuntimeError", "The size of tensor a (" + std::to_string(part.numel) + ") must match the size of tensor b (" + std::to_string(found.numel) +
+                                             ") at non-singleton dimension 0"};
+  repeated = tensors_.allocate(w, "hp_grad_fragment", Dtype::float32, part.numel);
+  w.copy(repeated.slice.part(0, 1), found);
+  for (std::uint64_t filled = 1; filled < part.numel; filled *= 2) {
+    const std::uint64_t more = std::min(filled, part.numel - filled);
+    w.copy(repeated.slice.part(filled, more), repeated.slice.part(0, more));
+  }
+  return repeated.slice;
+}
+
+void Bf16Optimizer::set_by_owner(ProgramWriter& w, const OwnedPart& part, Slice full) {
+  const Slice found = high_precision(found_by_owner(part));
+  if (part.numel != found.numel)
+    throw FrameworkError{"RuntimeError", "shape '[" + std::to_string(found.numel) + "]' is invalid for input of size " + std::to_string(part.numel)};
+  w.copy(found, full.part(part.parameter_offset, part.numel));
 }
 
 void Bf16Optimizer::load(const Engine& saved) { weights_.load(static_cast<const Bf16Optimizer&>(saved).weights_); }

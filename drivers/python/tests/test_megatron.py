@@ -1,7 +1,11 @@
 """The real Megatron-Core on two ranks: buffers by values worked out by hand."""
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
+import torch
 
 from command import Command, by_element, ok, shown
 
@@ -155,3 +159,20 @@ def test_nothing_is_quantized_where_the_release_refuses_it_without_transformer_e
     assert fp8_utils._quantize_param_shard_impl([], [], [], None, None) is None
     with pytest.raises(RuntimeError, match="Transformer Engine"):
         fp8_utils._quantize_param_shard_impl(["of fp8"], [], [], None, None)
+
+
+COMPILES = """
+from torch.utils import cpp_extension
+cpp_extension.CUDA_HOME = "/usr"  # a compiler, and no device to compile for
+import gradledger.drivers.megatron
+try:
+    cpp_extension.load_inline("nothing", [""], functions=[], with_cuda=True)
+except OSError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device to compile for")
+def test_nothing_is_compiled_for_cuda_where_there_is_a_cpu_alone():
+    done = subprocess.run([sys.executable, "-c", COMPILES], capture_output=True, text=True)
+    assert "CUDA_HOME" in done.stdout, done.stderr[-500:]

@@ -7,6 +7,7 @@ import importlib.util
 from typing import Any, Callable
 
 import torch
+from torch.utils import cpp_extension
 
 FACTORIES = ("empty", "full", "ones", "tensor", "zeros")
 NOTE = "no CUDA: its device stands for the CPU, and its streams order nothing"
@@ -37,6 +38,8 @@ def install() -> None:
     for name in FACTORIES:
         setattr(torch, name, on_cpu(getattr(torch, name)))
     torch.Tensor.type = named_as_of_cuda(torch.Tensor.type)
+    # Some releases, as 0.15.1, compile for CUDA as they are imported. Without its compiler they do without; with it, and no device to compile for, they fail.
+    cpp_extension.CUDA_HOME = None
 
 
 def on_cpu(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

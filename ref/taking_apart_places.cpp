@@ -82,8 +82,13 @@ double TakingApart::by_chance(const Part& part) const {
       if (piece[k] != 0) quantum = std::min(quantum, std::abs(piece[k]) * unit_);
   double ways = 1;
   for (std::size_t run = 0; run < rows_.size(); ++run) {
-    const auto [least, most] = std::minmax_element(part.due.begin(), part.due.end(), [&](const auto& a, const auto& b) { return a[run] < b[run]; });
-    ways *= 1 + ((*most)[run] - (*least)[run]) / quantum / 2;  // about: sums lie closer to the middle
+    double least = HUGE_VAL, most = -HUGE_VAL;
+    for (const std::vector<double>& due : part.due)
+      if (std::isfinite(due[run])) {  // not what is planted
+        least = std::min(least, due[run]);
+        most = std::max(most, due[run]);
+      }
+    if (least < most) ways *= 1 + (most - least) / quantum / 2;  // about: sums lie closer to the middle
   }
   return static_cast<double>(part.known.size()) / ways;
 }

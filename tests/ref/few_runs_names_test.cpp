@@ -193,5 +193,16 @@ TEST(few_runs_name, no_window_of_bf16_as_judged_that_a_norm_makes_the_step_skip)
   }
 }
 
+// Where an infinity is due, how far the numbers of elements lie apart says nothing of how likely one of them is by chance.
+TEST(few_runs_name, what_is_private_to_a_rank_beside_an_infinity_and_not_elements_of_others) {
+  expect_named(scenario_in(sharded(R"([{"name": "p0", "numel": 1}, {"name": "p1", "numel": 3}])", "bf16", "0.18.9",
+                                   R"({"gradient_accumulation_steps": 1, "data_types": {"grad_accum_dtype": "fp32"}, "gradient_clipping": 0.0, "bf16": {"enabled": true},
+      "zero_optimization": {"stage": 1}})",
+                                   R"([{"backward": {}}, {"backward": {}}, {"backward": {}}, {"backward": {"direct": true}}, {"step": {}},
+      {"no_sync": [{"backward": {"direct": true}}, {"backward": {}}, {"backward": {"direct": true}}]}, {"forward": {}}, {"backward": {"of": 0, "direct": true}},
+      {"overflow": {"ranks": [0], "micro_batch": 3, "value": "-inf"}}, {"step": {}}])")),
+               {"boundary-leak", "deadlock", "engine-error", "wrong-skip"});
+}
+
 }  // namespace
 }  // namespace gradledger::testing

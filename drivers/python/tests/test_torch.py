@@ -33,8 +33,8 @@ def test_reentrant_autograd_deposits_the_same(command):
 def test_one_forward_may_have_several_backwards(command):
     ok(command.configure(PARAMETERS, {"framework": "torch", "config": {}}))
     ok(command.event("forward", GIVEN))
-    ok(command.event("backward", of=0))
-    assert shown(ok(command.event("backward", of=0))[0]) == {"a.grad": [2, 4], "b.grad": [8]}
+    ok(command.event("backward", GIVEN, of=0))
+    assert shown(ok(command.event("backward", GIVEN, of=0))[0]) == {"a.grad": [2, 4], "b.grad": [8]}
     assert command.event("backward", of=7)[0]["error"]["type"] == "Refused"
 
 

@@ -260,8 +260,7 @@ Slice Bf16Optimizer::read_by_owner(ProgramWriter& w, const OwnedPart& part, Tens
 
 void Bf16Optimizer::set_by_owner(ProgramWriter& w, const OwnedPart& part, Slice full) {
   const Slice found = high_precision(found_by_owner(part));
-  if (part.numel != found.numel)
-    throw FrameworkError{"RuntimeError", "shape '[" + std::to_string(found.numel) + "]' is invalid for input of size " + std::to_string(part.numel)};
+  if (part.numel != found.numel) throw FrameworkError{"RuntimeError", "shape '[" + std::to_string(found.numel) + "]' is invalid for input of size " + std::to_string(part.numel)};
   w.copy(found, full.part(part.parameter_offset, part.numel));
 }
 

@@ -151,6 +151,40 @@ TEST(fully_shard_dtypes, of_sums_over_tensor_parallel_ranks_are_those_of_the_red
   }
 }
 
+// The optimizer promotes both, and what is unscaled is looked at by the dtype of the gradient.
+TEST(fully_shard_dtypes, of_gradients_may_be_others_than_those_of_the_weights_that_are_stepped) {
+  const Seen narrower = seen(document_of("2.15.0", R"({"grad_dtype": "bf16"})", one_backward));
+  EXPECT_TRUE(narrower.errors.empty());
+  EXPECT_EQ(narrower.dtypes.at("reduce_scatter_output[w0]"), (Names{"bf16"}));
+  EXPECT_EQ(narrower.dtypes.at("w1.delta"), (Names{"fp32"}));
+  for (const auto& [release, error] : {std::pair{"2.14.1", "ValueError: Attempting to unscale FP16 gradients."}, std::pair{"2.15.0", ""}}) {
+    json document = document_of(release, R"({"grad_dtype": "fp32", "grad_scaler": {"init_scale": 8.0}})", one_backward);
+    document["model_dtype"] = "fp16";
+    const Seen scaled = seen(document);
+    EXPECT_EQ(scaled.errors.contains(1) ? scaled.errors.at(1) : "", error) << release;
+  }
+}
+
+// What the documentation of each release says of dtypes is what its gradients are held to.
+TEST(fully_shard_dtypes, that_are_due_are_those_of_the_release) {
+  struct Due {
+    const char *release, *config;
+    Dtype accumulation, wire;
+    std::optional<Dtype> computed;
+  };
+  using enum Dtype;
+  for (const Due& due : {Due{"2.14.1", computes_in_bf16, bfloat16, bfloat16, bfloat16}, Due{"2.15.0", computes_in_bf16, float32, float32, bfloat16},
+                         Due{"2.14.1", reduces_in_fp32, bfloat16, float32, bfloat16}, Due{"2.15.0", reduces_in_fp32, float32, float32, bfloat16},
+                         Due{"2.14.1", R"({"mixed_precision": {"reduce_dtype": "bf16"}})", float32, bfloat16, std::nullopt},
+                         Due{"2.15.0", R"({"mixed_precision": {"reduce_dtype": "bf16"}})", bfloat16, bfloat16, bfloat16},
+                         Due{"2.14.1", R"({"grad_dtype": "bf16"})", bfloat16, float32, std::nullopt}, Due{"2.15.0", R"({"grad_dtype": "bf16"})", bfloat16, bfloat16, bfloat16}}) {
+    const Contract contract = fsdp2()->contract(scenario_of(document_of(due.release, due.config, one_backward))).value();
+    EXPECT_EQ(contract.accumulation, due.accumulation) << due.release << due.config;
+    EXPECT_EQ(contract.wire, due.wire) << due.release << due.config;
+    EXPECT_EQ(contract.computed, due.computed) << due.release << due.config;
+  }
+}
+
 TEST(fully_shard_dtypes, of_gradients_that_an_optimizer_with_moments_would_refuse_are_refused) {
   json document = document_of("2.15.0", R"({"grad_dtype": "bf16"})", one_backward);
   EXPECT_TRUE(fsdp2()->select(scenario_of(document)).ok());

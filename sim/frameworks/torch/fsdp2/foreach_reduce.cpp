@@ -154,7 +154,6 @@ void ParamGroup::prepare_partial(const Pass& pass, const std::vector<Collected>&
     layout.push_back({c.parameter, numel, pass.s.modules.cuts[c.parameter].padded_numel()});
     numel += layout.back().padded_numel;
   }
-  if (partial_reduce_output_.defined()) wait_stream(pass.w, Stream::communication, Stream::compute);
   const std::vector<Slot> before = std::exchange(partial_layout_, std::move(layout));
   if (!partial_reduce_output_.defined() || before == partial_layout_) return;
   OnStream on(pass.w, Stream::communication);

@@ -5,6 +5,7 @@
 #include "sim/frameworks/torch/fsdp1/contract.h"
 #include "sim/frameworks/torch/fsdp1/fully_sharded.h"
 #include "sim/frameworks/torch/fsdp1/layout.h"
+#include "sim/frameworks/torch/history/releases.h"
 #include "conformance/torch/units.h"
 #include "conformance/torch/wrapper.h"
 
@@ -38,6 +39,7 @@ class Fsdp1 final : public Wrapper {
     auto read = fsdp1::fsdp1_config_from_json(config, "/spec/config");
     if (!read) throw Inexpressible{"configuration: " + read.error().text()};
     scenario.engine.framework = "fsdp1";
+    scenario.engine.as_of = ::gradledger::torch::installed_release({{"torch", run.version}});
     scenario.engine.config = FrameworkConfig(std::move(read).value());
   }
   void own_operation(const Run&, const Field& operation, ScriptItem&) const override { throw Inexpressible{"the operation " + operation.at(0).text(limits::name_length_max)}; }
@@ -48,7 +50,9 @@ class Fsdp1 final : public Wrapper {
   std::optional<InputError> refusal(const Scenario& scenario) const override { return fsdp1::fsdp1_refusal(scenario, fsdp1_config_of(scenario)); }
   Contract contract(const Scenario& scenario) const override { return fsdp1::fsdp1_contract(scenario, fsdp1_config_of(scenario)); }
   EngineFactory engines(const Scenario& scenario) const override {
-    return [&config = fsdp1_config_of(scenario)](const EngineContext& context) { return std::make_unique<fsdp1::FullyShardedDataParallel>(context, config); };
+    return [&config = fsdp1_config_of(scenario), behaviour = fsdp1::behaviour_at(scenario.engine.as_of).value()](const EngineContext& context) {
+      return std::make_unique<fsdp1::FullyShardedDataParallel>(context, config, behaviour);
+    };
   }
   std::uint64_t numel_on(const Scenario& scenario, std::uint32_t rank, std::uint32_t parameter) const override {
     const fsdp1::Modules modules = fsdp1::modules_of(scenario, fsdp1_config_of(scenario), rank);

@@ -77,7 +77,9 @@ class Fsdp2 final : public Wrapper {
   std::string clips_over() const override { return "world"; }
 
   std::optional<InputError> refusal(const Scenario& scenario) const override { return fsdp2::fsdp2_refusal(scenario, fsdp2_config_of(scenario)); }
-  Contract contract(const Scenario& scenario) const override { return fsdp2::fsdp2_contract(scenario, fsdp2_config_of(scenario)); }
+  Contract contract(const Scenario& scenario) const override {
+    return fsdp2::fsdp2_contract(scenario, fsdp2_config_of(scenario), fsdp2::behaviour_at(scenario.engine.as_of).value());
+  }
   EngineFactory engines(const Scenario& scenario) const override {
     return [&config = fsdp2_config_of(scenario), behaviour = fsdp2::behaviour_at(scenario.engine.as_of).value()](const EngineContext& context) {
       return std::make_unique<fsdp2::FsdpModule>(context, config, behaviour);

@@ -86,11 +86,11 @@ TEST(an_audit, of_a_release_of_pytorch_that_was_not_compared_is_refused_or_says_
   audit::Request request = request_of("accelerate_fsdp2.yaml", "accelerate");
   request.releases["torch"] = "2.3.1+cu121";
   EXPECT_EQ(errors_of(request),
-            (std::vector<std::string>{R"(--pytorch: is "2.3.1"; of PyTorch 2.4.0 to 2.13.0 are modelled: expected one of these, or "head", which is the newest)"}));
+            (std::vector<std::string>{R"(--pytorch: is "2.3.1"; of PyTorch 2.4.0 to 2.15.0 are modelled: expected one of these, or "head", which is the newest)"}));
   request.releases["torch"] = "2.6.0+cu124";
   EXPECT_EQ(setup_of(request).as_of, "2.6.0");
-  request.releases["torch"] = "2.14.0";
-  EXPECT_TRUE(contains(setup_of(request).notes, "PyTorch 2.14.0 is newer than every release that was compared; taken as 2.13.0."));
+  request.releases["torch"] = "2.16.0";
+  EXPECT_TRUE(contains(setup_of(request).notes, "PyTorch 2.16.0 is newer than every release that was compared; taken as 2.15.0."));
 }
 
 TEST(a_loop, of_accelerate_on_fully_shard_holds_reductions_back_since_1_11) {

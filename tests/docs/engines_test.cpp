@@ -57,16 +57,19 @@ TEST(engines_page, has_every_release_with_what_it_adds) {
 }
 
 TEST(pages_of_wrappers, have_what_each_release_adds_and_moves) {
-  const Document fsdp2 = read_document(source_folder / "docs/fsdp2.md"), ddp = read_document(source_folder / "docs/ddp.md");
+  const Document fsdp2 = read_document(source_folder / "docs/fsdp2.md"), ddp = read_document(source_folder / "docs/ddp.md"), fsdp1 = read_document(source_folder / "docs/fsdp1.md");
   std::size_t rows = 0;
   for (const Cells& row : listed("releases")) {
     if (row.back() == "fsdp2") EXPECT_TRUE(has_row(fsdp2, {row[0], row[1], row[2]})) << row[0];
     if (row.back() == "ddp") EXPECT_TRUE(has_row(ddp, {row[0], row[1]})) << row[0];
+    if (row.back() == "fsdp1") EXPECT_TRUE(has_row(fsdp1, {row[0], row[1], row[2]})) << row[0];
     rows += row.back() == "fsdp2" || row.back() == "ddp";
   }
-  for (const Cells& row : listed("behaviours"))
+  for (const Cells& row : listed("behaviours")) {
     if (row.back() == "fsdp2") EXPECT_TRUE(has_row(fsdp2, {row[0], row[1], row[3]})) << row[0];
-  EXPECT_EQ(fsdp2.section("By release")->rows.size() + ddp.section("By release")->rows.size(), rows + 6 + 6);  // the switches, and what comes of them
+    if (row.back() == "fsdp1") EXPECT_TRUE(has_row(fsdp1, {row[0], row[1], row[3]})) << row[0];
+  }
+  EXPECT_EQ(fsdp2.section("By release")->rows.size() + ddp.section("By release")->rows.size(), rows + 9 + 11);  // the switches, and what comes of them
 }
 
 TEST(engines_page, has_every_change_with_its_first_release) {

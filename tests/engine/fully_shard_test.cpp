@@ -43,7 +43,8 @@ ShardedRun run(std::vector<ScriptItem> script, const char* config_text = "{}") {
   const Fsdp2Config config = config_of(config_text);
   EXPECT_FALSE(fsdp2_refusal(s, config));
   return testing::sharded_run(
-      s, fsdp2_contract(s, config), [&](const EngineContext& context) { return std::make_unique<FsdpModule>(context, config, behaviour_at(s.engine.as_of).value()); },
+      s, fsdp2_contract(s, config, behaviour_at(s.engine.as_of).value()),
+      [&](const EngineContext& context) { return std::make_unique<FsdpModule>(context, config, behaviour_at(s.engine.as_of).value()); },
       [](const CollectiveCall& c) { return name_of(c.op); });
 }
 

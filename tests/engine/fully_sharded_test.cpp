@@ -45,7 +45,7 @@ ShardedRun run_flat(std::vector<ScriptItem> script, const char* config_text = "{
   const Fsdp1Config config = flat_config(config_text);
   EXPECT_FALSE(fsdp1_refusal(s, config));
   return testing::sharded_run(
-      s, fsdp1_contract(s, config), [&](const EngineContext& context) { return std::make_unique<FullyShardedDataParallel>(context, config); },
+      s, fsdp1_contract(s, config), [&](const EngineContext& context) { return std::make_unique<FullyShardedDataParallel>(context, config, behaviour_at(s.engine.as_of).value()); },
       [](const CollectiveCall& c) { return name_of(c.kind); });
 }
 

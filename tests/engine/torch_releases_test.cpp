@@ -9,6 +9,7 @@
 
 #include "sim/frameworks/framework.h"
 #include "sim/frameworks/history.h"
+#include "sim/frameworks/torch/fsdp1/behaviour.h"
 #include "sim/frameworks/torch/fsdp2/behaviour.h"
 #include "sim/frameworks/torch/history/releases.h"
 #include "sim/load.h"
@@ -34,18 +35,18 @@ std::string problem_of(const std::string& framework, const AsOf& as_of) {
   return problem ? problem->text() : "";
 }
 
-TEST(torch_releases, are_known_from_2_4_to_2_13_and_newer_ones_are_taken_as_the_newest) {
+TEST(torch_releases, are_known_from_2_4_to_2_15_and_newer_ones_are_taken_as_the_newest) {
   for (const char* framework : wrappers) {
     SCOPED_TRACE(framework);
     const Framework& f = *framework_named(framework);
-    for (const char* known : {"2.4.0", "2.4.1", "2.6", "2.10.0", "2.12.1", "2.13.0", "head"}) {
+    for (const char* known : {"2.4.0", "2.4.1", "2.6", "2.10.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0", "head"}) {
       EXPECT_EQ(problem_of(framework, {known, {}}), "");
       EXPECT_FALSE(f.as_of_note(known)) << known;
     }
     EXPECT_EQ(problem_of(framework, {"2.3.1", {}}),
-              "/engine/as_of: is \"2.3.1\"; of PyTorch 2.4.0 to 2.13.0 are modelled: expected one of these, or \"head\", which is the newest");
+              "/engine/as_of: is \"2.3.1\"; of PyTorch 2.4.0 to 2.15.0 are modelled: expected one of these, or \"head\", which is the newest");
     for (const char* unknown : {"", "2", "2.x", "2.6.0.1", "before 2.6.0", "v2.6.0"}) EXPECT_NE(problem_of(framework, {unknown, {}}), "") << unknown;
-    EXPECT_EQ(f.as_of_note("2.15.0"), "PyTorch 2.15.0 is newer than every release that was compared; taken as 2.13.0");
+    EXPECT_EQ(f.as_of_note("2.16.0"), "PyTorch 2.16.0 is newer than every release that was compared; taken as 2.15.0");
     EXPECT_EQ(f.as_of_note("2.6.1"), "PyTorch 2.6.1 is no release that was compared; taken as 2.6.0");
   }
 }
@@ -54,7 +55,7 @@ TEST(torch_releases, that_are_installed_are_those_that_are_judged) {
   const auto installed = [](const std::string& release) { return framework_named("fsdp2")->installed({{"torch", release}})->base; };
   EXPECT_EQ(installed("2.6.0+cu124"), "2.6.0");
   EXPECT_EQ(installed("2.13.0+cpu"), "2.13.0");
-  EXPECT_EQ(installed("2.15.0"), "2.15.0");
+  EXPECT_EQ(installed("2.16.0"), "2.16.0");
   EXPECT_EQ(installed("2.1.0"), "head");
   EXPECT_EQ(framework_named("fsdp2")->installed({})->base, "head");
 }
@@ -69,7 +70,10 @@ TEST(torch_releases, move_the_switches_of_fully_shard_where_its_code_changed) {
                         {"divide_factor", "2.9.1", "of_average", "2.10.0", "of_average_by_shards"},
                         {"offload_event", "2.8.0", "reduce_scatter_stream", "2.9.0", "last_stream"},
                         {"one_rank_shard", "2.9.1", "reduced", "2.10.0", "copied"},
-                        {"aborted_module", "2.10.0", "raises", "2.11.0", "gathered"}}) {
+                        {"aborted_module", "2.10.0", "raises", "2.11.0", "gathered"},
+                        {"gradient_dtype", "2.14.1", "of_computation", "2.15.0", "of_parameter"},
+                        {"partial_sums", "2.14.1", "by_place", "2.15.0", "by_parameter"},
+                        {"reset", "2.14.1", "keeps_gradients", "2.15.0", "drops_gradients"}}) {
     EXPECT_EQ(history_of("fsdp2").switch_value({m.last_before, {}}, m.name), m.before) << m.name;
     EXPECT_EQ(history_of("fsdp2").switch_value({m.first, {}}, m.name), m.value) << m.name;
   }
@@ -84,6 +88,16 @@ TEST(torch_releases, set_the_field_of_each_switch) {
   EXPECT_EQ(fully_shard::behaviour_at({"2.9.0", {}}).value().offload_event, fully_shard::OffloadEvent::last_stream);
   EXPECT_EQ(fully_shard::behaviour_at({"2.10.0", {}}).value().one_rank_shard, fully_shard::OneRankShard::copied);
   EXPECT_EQ(fully_shard::behaviour_at({"2.10.0", {}}).value().aborted_module, fully_shard::AbortedModule::raises);
+  const fully_shard::Behaviour before_2_15 = fully_shard::behaviour_at({"2.14.1", {}}).value();
+  EXPECT_EQ(before_2_15.gradient_dtype, fully_shard::GradientDtype::of_computation);
+  EXPECT_EQ(before_2_15.partial_sums, fully_shard::PartialSums::by_place);
+  EXPECT_EQ(before_2_15.reset, fully_shard::Reset::keeps_gradients);
+}
+
+TEST(torch_releases, have_a_replaced_parameter_of_fully_sharded_data_parallel_raise_since_2_15) {
+  EXPECT_EQ(flat_sharded::behaviour_at({"2.14.1", {}}).value().replaced_parameter, flat_sharded::ReplacedParameter::takes_gradients);
+  EXPECT_EQ(flat_sharded::behaviour_at({"2.15.0", {}}).value().replaced_parameter, flat_sharded::ReplacedParameter::raises);
+  EXPECT_EQ(flat_sharded::Behaviour{}.replaced_parameter, flat_sharded::ReplacedParameter::raises);
 }
 
 // What a Behaviour is by itself is the newest release.
@@ -95,6 +109,9 @@ TEST(torch_releases, have_the_newest_as_head) {
   EXPECT_EQ(head.offload_event, plain.offload_event);
   EXPECT_EQ(head.one_rank_shard, plain.one_rank_shard);
   EXPECT_EQ(head.aborted_module, plain.aborted_module);
+  EXPECT_EQ(head.gradient_dtype, plain.gradient_dtype);
+  EXPECT_EQ(head.partial_sums, plain.partial_sums);
+  EXPECT_EQ(head.reset, plain.reset);
 }
 
 TEST(torch_releases, take_switches_by_hand_and_say_what_they_know) {
@@ -107,16 +124,16 @@ TEST(torch_releases, take_switches_by_hand_and_say_what_they_know) {
 }
 
 TEST(torch_releases, of_a_wrapper_are_told_apart_where_something_moved_and_nowhere_else) {
-  EXPECT_EQ(history_of("fsdp2").points(), (std::vector<std::string>{"2.4.0", "2.5.0", "2.6.0", "2.7.0", "2.8.0", "2.9.0", "2.10.0", "2.11.0", "2.13.0"}));
+  EXPECT_EQ(history_of("fsdp2").points(), (std::vector<std::string>{"2.4.0", "2.5.0", "2.6.0", "2.7.0", "2.8.0", "2.9.0", "2.10.0", "2.11.0", "2.13.0", "2.15.0"}));
   EXPECT_EQ(history_of("ddp").points(), (std::vector<std::string>{"2.4.0", "2.8.0", "2.11.0", "2.12.0"}));
-  EXPECT_EQ(history_of("fsdp1").points(), (std::vector<std::string>{"2.4.0"}));
+  EXPECT_EQ(history_of("fsdp1").points(), (std::vector<std::string>{"2.4.0", "2.15.0"}));
   for (const char* framework : wrappers) {
     const auto points = history_of(framework).points();
     const auto rows = history_of(framework).release_rows();
     ASSERT_EQ(points.size(), rows.size()) << framework;
     for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_TRUE(rows[i].releases.starts_with(points[i])) << rows[i].releases;
   }
-  EXPECT_EQ(history_of("fsdp1").release_rows().front().releases, "2.4.0 to 2.13.0");
+  EXPECT_EQ(history_of("fsdp1").release_rows().front().releases, "2.4.0 to 2.14.1");
   EXPECT_EQ(history_of("fsdp2").contains_all_of("2.9.1", "2.9.0"), true);
   EXPECT_EQ(history_of("fsdp2").contains_all_of("2.6", "2.7"), false);
   EXPECT_EQ(history_of("fsdp2").contains_all_of("#1", "2.7"), std::nullopt);

@@ -164,7 +164,7 @@ TEST(a_loop_around_ddp, is_refused_where_it_says_what_ddp_does_not_have) {
   EXPECT_TRUE(
       has(error_of(good, "/engine/config/zero_optimization", json::object()), "/engine/config/zero_optimization: is not a key that is known here; expected one of PowerSGDState"));
   EXPECT_TRUE(has(error_of(good, "/engine/config", json::array({1})), "/engine/config: is an array of 1 entries; expected an object"));
-  EXPECT_TRUE(has(error_of(good, "/engine/as_of", "0.18.9"), "/engine/as_of: is \"0.18.9\"; of PyTorch 2.4.0 to 2.13.0 are modelled"));
+  EXPECT_TRUE(has(error_of(good, "/engine/as_of", "0.18.9"), "/engine/as_of: is \"0.18.9\"; of PyTorch 2.4.0 to 2.15.0 are modelled"));
   EXPECT_TRUE(has(error_of(good, "/engine/framework", "fsdp"), "/engine/framework: is \"fsdp\"; expected one of \"deepspeed\", \"ddp\""));
   EXPECT_TRUE(has(error_of(good, "/script/0", {{"set_boundary", true}}), "/script/0: is an engine's notion"));
   EXPECT_TRUE(has(error_of(good, "/engine/config/optimizer_in_backward", true), "is not called where the optimizer runs inside backwards"));

@@ -91,7 +91,7 @@ TEST(engines, of_several_frameworks_go_without_what_is_of_one) {
   const TemporaryFolder folder;
   expect_complaint(differ(folder.path(), "zero2,zero3", {"--engine", "ddp"}), tool::bad_input, "--engine: names ddp, and --differ names zero2, which are of two frameworks");
   expect_complaint(differ(folder.path(), "ddp,0.18.9"), tool::bad_input, "--differ: \"0.18.9\" is no release, change, engine or producer");
-  expect_complaint(differ(folder.path(), "ddp,host", {"--as-of", "0.18.9"}), tool::bad_input, "--as-of: is \"0.18.9\"; of PyTorch 2.4.0 to 2.13.0 are modelled");
+  expect_complaint(differ(folder.path(), "ddp,host", {"--as-of", "0.18.9"}), tool::bad_input, "--as-of: is \"0.18.9\"; of PyTorch 2.4.0 to 2.15.0 are modelled");
   expect_complaint(differ(folder.path(), "ddp,zero3", {"--engine", "zero3"}), tool::bad_input, "--engine: goes with sides of one framework");
   expect_complaint(differ(folder.path(), "ddp,zero3", {"--as-of", "0.18.9"}), tool::bad_input, "--as-of: is of one framework");
   expect_complaint(differ(folder.path(), "ddp,0.18.9,zero3"), tool::bad_input, "--differ: names engines of several frameworks, and \"0.18.9\" beside them");

@@ -44,7 +44,8 @@ class Fsdp2(TorchLoop):
     frameworks = ("fsdp2",)
     preload = ("torch._dynamo", "torch.distributed.tensor")
     config_keys = frozenset({"reshard_after_forward", "mixed_precision", "offload", "wrap", "units", "nested", "rows", "mesh", "gradient_divide_factor",
-                             "force_sum_reduction_for_comms", "reduce_scatter_unused_params", "calls_unused_units", "input_requires_grad", "root_parameters_last", "plain"})
+                             "force_sum_reduction_for_comms", "reduce_scatter_unused_params", "calls_unused_units", "input_requires_grad", "root_parameters_last", "plain",
+                             "grad_dtype"})
     streams = True
     own_events = ("set_requires_gradient_sync", "set_requires_all_reduce", "set_is_last_backward", "set_reshard_after_forward", "set_reshard_after_backward",
                   "set_reduce_scatter_unused_params", "set_gradient_divide_factor", "set_force_sum_reduction_for_comms", "unshard", "reshard", "reset_iter_state")
@@ -79,6 +80,8 @@ class Fsdp2(TorchLoop):
             arguments["offload_policy"] = CPUOffloadPolicy(pin_memory=self.device.type != "cpu")
         if any(parameter.tied_to is not None for parameter in self.configuration.parameters) and config.get("wrap", "layers") == "layers":
             self.notes.append("layers with tied weights are sharded with the root, as fully_shard wants them in one group")
+        if (dtype := config.get("grad_dtype")) is not None:
+            self.set_dtype_of_gradients(model, dtype)
         for module in model.sharded():
             fully_shard(module, **arguments)
         fully_shard(model, **arguments)
@@ -88,6 +91,14 @@ class Fsdp2(TorchLoop):
         numbers = {model.layers[p].weight: p for p in model.weights}
         self.sharded = [(numbers[each.sharded_param], each) for module in model.modules() if isinstance(module, FSDPModule) for each in parameters_of(module)]
         return model
+
+    def set_dtype_of_gradients(self, model: ShardedModel, dtype: str) -> None:
+        if not hasattr(torch.Tensor, "grad_dtype"):
+            raise Refused(f"PyTorch {torch.__version__} has no Tensor.grad_dtype")
+        if dtype not in DTYPES:
+            raise Refused(f"engine.config.grad_dtype is {dtype!r}; expected one of {', '.join(DTYPES)}")
+        for parameter in model.parameters():
+            parameter.grad_dtype = DTYPES[dtype]
 
     def set_reductions(self, module: FSDPModule) -> None:
         config = self.configuration.config
@@ -187,7 +198,10 @@ class Fsdp2(TorchLoop):
         for p, parameter in self.sharded:
             name, whole = self.configuration.parameters[p].name, [(p, 0, self.configuration.parameters[p].numel)]
             unsharded = getattr(getattr(parameter, "_unsharded_param", None), "grad", None)
-            for own, of in ((unsharded, "unsharded_param.grad"), (parameter.unsharded_accumulated_grad, "unsharded_accumulated_grad")):
+            beside = parameter.unsharded_accumulated_grad
+            if beside is unsharded:  # as of 2.15 it is another name of the same sum
+                beside = None
+            for own, of in ((unsharded, "unsharded_param.grad"), (beside, "unsharded_accumulated_grad")):
                 if own is not None:
                     yield Buffer(f"{name}.{of}", "local", own, whole, scale=self.backward_scale)
             reduced = parameter.sharded_param.grad

@@ -50,7 +50,7 @@ class DistributedDataParallelFramework final : public Framework {
   bool lays_out_ranks() const override { return true; }
   std::span<const EngineInfo> engines() const override {
     static constexpr std::array infos{
-        EngineInfo{"DistributedDataParallel", "framework ddp: PyTorch 2.4 to 2.13", "param.grad, by autograd, replicated; buckets on the way", "recorded"}};
+        EngineInfo{"DistributedDataParallel", "framework ddp: PyTorch 2.4 to 2.15", "param.grad, by autograd, replicated; buckets on the way", "recorded"}};
     return infos;
   }
   Result<const EngineInfo*> select(const Scenario& scenario) const override {

@@ -22,7 +22,7 @@ FrameworkError not_unsharded(std::uint64_t expected, std::uint64_t found);
 FrameworkError no_saved_grad_shard();
 FrameworkError not_on_compute_device();
 FrameworkError no_gradient();
-// A forward uses views of a weight that was changed in place behind them; a weight that is cut.
+// A forward uses views of a weight that was changed in place behind them, or such a view is given a gradient; a weight that is cut.
 FrameworkError changed_in_place();
 FrameworkError cut_weight(std::uint64_t shard, std::uint64_t whole);
 FrameworkError given_up_weight();

@@ -107,7 +107,9 @@ bool FlatParamHandle::shows_gradients() const {
 
 // ---- gradients of original parameters ---------------------------------------------------------------------------------------------
 
+// What took the parameter's place is a view, and its base has other memory by now.
 void FlatParamHandle::view_grad(const Pass& pass, OrigParam& orig, Tensor of, std::uint64_t offset, std::uint64_t numel) {
+  if (orig.replaced && pass.s.behaviour.replaced_parameter == ReplacedParameter::raises) throw changed_in_place();
   pass.s.tensors.share(pass.w, orig.grad, of.part(offset, numel));
 }
 

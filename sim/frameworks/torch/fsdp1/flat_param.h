@@ -9,6 +9,7 @@
 
 #include "sim/engine/engine.h"
 #include "sim/engine/tensors.h"
+#include "sim/frameworks/torch/fsdp1/behaviour.h"
 #include "sim/frameworks/torch/fsdp1/layout.h"
 
 namespace gradledger::torch::flat_sharded {
@@ -37,6 +38,7 @@ class FlatParamHandle;
 struct Shared {
   EngineContext context;
   const Fsdp1Config* config = nullptr;
+  Behaviour behaviour;
   Strategy strategy = Strategy::full_shard;
   Modules modules;
   TensorTable tensors;

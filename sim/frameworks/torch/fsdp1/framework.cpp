@@ -4,6 +4,7 @@
 #include <string>
 
 #include "sim/frameworks/torch/fsdp1/admission.h"
+#include "sim/frameworks/torch/fsdp1/behaviour.h"
 #include "sim/frameworks/torch/fsdp1/buffers.h"
 #include "sim/frameworks/torch/fsdp1/catalogue.h"
 #include "sim/frameworks/torch/fsdp1/config_json.h"
@@ -13,7 +14,6 @@
 #include "sim/frameworks/torch/fsdp1/search/search_space.h"
 #include "sim/frameworks/torch/fsdp1/user_config.h"
 #include "sim/frameworks/torch/history/releases.h"
-#include "sim/frameworks/torch/history/wrapper_history.h"
 #include "sim/frameworks/loop_admission.h"
 
 namespace gradledger::torch::flat_sharded {
@@ -22,12 +22,6 @@ namespace {
 using nlohmann::json;
 
 const Fsdp1Config& fsdp1_config_of(const Scenario& scenario) { return scenario.engine.config.as<Fsdp1Config>(); }
-
-// No release that was compared decides a gradient in another way, of what is modelled.
-const WrapperHistory& fsdp1_history() {
-  static const WrapperHistory it({"fsdp1", "FullyShardedDataParallel", {}, {}, {}});
-  return it;
-}
 
 class FlatShardedFramework final : public Framework {
  public:
@@ -41,7 +35,7 @@ class FlatShardedFramework final : public Framework {
   }
   Result<Dtype> model_dtype(FrameworkConfig&, const json&, std::optional<Dtype> stated) const override { return stated.value_or(Dtype::float32); }
 
-  std::optional<InputError> as_of_problem(const AsOf& as_of) const override { return fsdp1_history().problem(as_of); }
+  std::optional<InputError> as_of_problem(const AsOf& as_of) const override { return flat_sharded::history().problem(as_of); }
   std::optional<std::string> as_of_note(std::string_view as_of) const override { return release_note(as_of); }
   std::optional<AsOf> installed(const std::map<std::string, std::string>& releases) const override { return installed_release(releases); }
   Result<Contract> contract(const Scenario& scenario) const override {
@@ -50,7 +44,7 @@ class FlatShardedFramework final : public Framework {
   }
 
   std::span<const EngineInfo> engines() const override {
-    static constexpr std::array infos{EngineInfo{"FullyShardedDataParallel", "framework fsdp1: PyTorch 2.4 to 2.13",
+    static constexpr std::array infos{EngineInfo{"FullyShardedDataParallel", "framework fsdp1: PyTorch 2.4 to 2.15",
                                                  "whole flat gradients while backwards are not reduced, then shards of them; with NO_SHARD averages in their place", "recorded"}};
     return infos;
   }
@@ -61,7 +55,9 @@ class FlatShardedFramework final : public Framework {
     return &engines().front();
   }
   EngineFactory factory(const Scenario& scenario) const override {
-    return [&config = fsdp1_config_of(scenario)](const EngineContext& context) { return std::make_unique<FullyShardedDataParallel>(context, config); };
+    return [&config = fsdp1_config_of(scenario), behaviour = behaviour_at(scenario.engine.as_of).value()](const EngineContext& context) {
+      return std::make_unique<FullyShardedDataParallel>(context, config, behaviour);
+    };
   }
 
   std::span<const BufferFamily> buffer_families() const override { return fsdp1_buffer_families(); }
@@ -82,7 +78,7 @@ class FlatShardedFramework final : public Framework {
   UseReport use_of(const Scenario& scenario, const Timeline& timeline) const override { return fsdp1_use_of(scenario, timeline, fsdp1_config_of(scenario)); }
   const SearchSpace* search_space() const override { return &flat_sharded::search_space(); }
   const UserConfigReader* user_config() const override { return &fsdp1_user_config_reader(); }
-  const History* history() const override { return &fsdp1_history(); }
+  const History* history() const override { return &flat_sharded::history(); }
 };
 
 }  // namespace

@@ -8,9 +8,11 @@
 
 namespace gradledger::torch::flat_sharded {
 
-FullyShardedDataParallel::FullyShardedDataParallel(const EngineContext& context, const Fsdp1Config& config) : context_(context), config_(&config), scaler_(config.grad_scaler) {
+FullyShardedDataParallel::FullyShardedDataParallel(const EngineContext& context, const Fsdp1Config& config, const Behaviour& behaviour)
+    : context_(context), config_(&config), scaler_(config.grad_scaler) {
   shared_.context = context;
   shared_.config = &config;
+  shared_.behaviour = behaviour;
   shared_.strategy = strategy_of(scenario(), config);
   shared_.modules = modules_of(scenario(), config, context.rank);
   shared_.states.resize(shared_.modules.layouts.size(), TrainingState::idle);

@@ -15,7 +15,7 @@ namespace gradledger::torch::flat_sharded {
 class FullyShardedDataParallel final : public Engine {
  public:
   // Precondition: fsdp1_refusal() has none. The configuration outlives the engine.
-  FullyShardedDataParallel(const EngineContext& context, const Fsdp1Config& config);
+  FullyShardedDataParallel(const EngineContext& context, const Fsdp1Config& config, const Behaviour& behaviour);
 
   std::unique_ptr<Engine> clone() const override { return std::make_unique<FullyShardedDataParallel>(*this); }
   void initialise(ProgramWriter& w) override;                  // ours: weights and scalars

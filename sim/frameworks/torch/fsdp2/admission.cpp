@@ -42,6 +42,10 @@ Problem option_problem(const Scenario& s, const Fsdp2Config& config) {
     if (s.parameters[p].numel % rows != 0)
       return InputError{"/engine/config/rows/" + name, "is " + std::to_string(rows) + ", which does not divide the " + std::to_string(s.parameters[p].numel) + " elements"};
   }
+  if (config.grad_dtype && *config.grad_dtype != s.model_dtype)
+    for (std::uint32_t p = 0; p < s.parameters.size(); ++p)
+      if (s.engine.optimizer_of(p).type != OptimizerType::sgd)
+        return InputError{"/engine/config/grad_dtype", "is no dtype of the weights, which an optimizer with moments refuses in its step; expected SGD, or their dtype"};
   if (config.optimizer_in_backward && config.grad_scaler)
     return InputError{"/engine/config/optimizer_in_backward", "steps before a GradScaler could unscale; expected it without grad_scaler"};
   return std::nullopt;

@@ -138,16 +138,27 @@ void FsdpModule::accumulate_grad(std::uint32_t p, std::uint32_t number, const Wa
   for (std::uint32_t i = walk.graphs; i-- > 0;)
     if (uses(first + i, p)) terms.push_back(first + i);
   FsdpParam& of = param(p);
-  const Dtype dtype = of.param_dtype.value_or(of.orig_dtype);
+  const Dtype computed = of.computed(), handed = of.handed_to_the_leaf();
+  const std::string& name = parameter(p).name;
   const bool defined = of.unsharded_grad.defined();
-  if (!defined) of.unsharded_grad = shared_.tensors.allocate(pass.w, parameter(p).name + ".unsharded_param.grad", dtype, parameter(p).numel);
-  if (terms.size() == 1 || !defined) {
-    for (std::size_t i = 0; i < terms.size(); ++i) deposit(pass, of.unsharded_grad.slice, terms[i], p, defined || i > 0);
-    return;
+  const bool adds_in_place = defined && terms.size() == 1 && pass.w.declaration(of.unsharded_grad.slice.buffer).dtype == computed && handed == computed;
+  Tensor sum = of.unsharded_grad;
+  if (!adds_in_place) sum = shared_.tensors.allocate(pass.w, name + (defined ? ".unsharded_param.grad of a sum" : ".unsharded_param.grad"), handed, parameter(p).numel);
+  for (std::size_t i = 0; i < terms.size(); ++i) {
+    const bool adds = adds_in_place || i > 0;
+    if (handed == computed) {
+      deposit(pass, sum.slice, terms[i], p, adds);
+      continue;
+    }
+    const Tensor made = shared_.tensors.allocate(pass.w, name + ".unsharded_param.grad of a forward", computed, parameter(p).numel);
+    deposit(pass, made.slice, terms[i], p, false);
+    if (adds) add_in_place(pass, sum.slice, made.slice, name + ".unsharded_param.grad");
+    else if (made.numel() > 0) pass.w.copy(sum.slice, made.slice);
+    shared_.tensors.drop(pass.w, made);
   }
-  const Tensor sum = shared_.tensors.allocate(pass.w, parameter(p).name + ".unsharded_param.grad of a sum", dtype, parameter(p).numel);
-  for (std::size_t i = 0; i < terms.size(); ++i) deposit(pass, sum.slice, terms[i], p, i > 0);
-  pass.w.accumulate(of.unsharded_grad.slice, sum.slice);
+  if (!defined) of.unsharded_grad = sum;
+  if (!defined || adds_in_place) return;
+  add_in_place(pass, of.unsharded_grad.slice, sum.slice, name + ".unsharded_param.grad");
   shared_.tensors.drop(pass.w, sum);
 }
 

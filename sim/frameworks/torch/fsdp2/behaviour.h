@@ -16,6 +16,9 @@ enum class DivideFactor : std::uint8_t { of_reduce_scatter, of_average, of_avera
 enum class OffloadEvent : std::uint8_t { reduce_scatter_stream, last_stream };
 enum class OneRankShard : std::uint8_t { reduced, copied };
 enum class AbortedModule : std::uint8_t { raises, gathered };
+enum class GradientDtype : std::uint8_t { of_computation, of_parameter };
+enum class PartialSums : std::uint8_t { by_place, by_parameter };
+enum class Reset : std::uint8_t { keeps_gradients, drops_gradients };
 
 struct Behaviour {
   Watched<FinalReduction> final_reduction{FinalReduction::of_unreduced_modules};
@@ -24,6 +27,9 @@ struct Behaviour {
   Watched<OffloadEvent> offload_event{OffloadEvent::last_stream};
   Watched<OneRankShard> one_rank_shard{OneRankShard::copied};
   Watched<AbortedModule> aborted_module{AbortedModule::gathered};
+  Watched<GradientDtype> gradient_dtype{GradientDtype::of_parameter};
+  Watched<PartialSums> partial_sums{PartialSums::by_parameter};
+  Watched<Reset> reset{Reset::drops_gradients};
 };
 
 const WrapperHistory& history();

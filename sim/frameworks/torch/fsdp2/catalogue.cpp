@@ -25,6 +25,12 @@ constexpr Entry entries[] = {
      {"discarded-gradient", "stale-gradient"}, ""},
     {"fsdp2-2", "offload-waits-for-the-reduce-scatter",
      "with CPU offload the host waits for the reduce-scatter, and reads what is copied behind the all-reduce", "pytorch#160291", read, {"stream-race"}, ""},
+    {"fsdp2-3", "partial-sums-added-by-place",
+     "what waits for the other replicas is added by its place in a buffer, and stays where a micro-batch does not use its module", "", recorded,
+     {"misplaced-shard", "discarded-gradient", "stale-gradient"}, ""},
+    {"fsdp2-4", "reset-keeps-unreduced-gradients", "reset_iter_state keeps what was accumulated without a reduction, which it is documented to lose", "", recorded, {"stale-gradient"}, ""},
+    {"fsdp2-5", "sum-beside-a-first-gradient",
+     "a sum in the dtype of the reduction and a first gradient in that of computing are of one module, and its reduction raises", "pytorch#190627", recorded, {"engine-error"}, ""},
 };
 // clang-format on
 

@@ -24,7 +24,7 @@ struct MixedPrecision {
 struct Fsdp2Config {
   std::optional<bool> reshard_after_forward;  // absent: all modules but the root
   MixedPrecision mixed_precision;
-  std::optional<Dtype> grad_dtype;  // that the loop gave the parameters before it sharded them; no release takes it over
+  std::optional<Dtype> grad_dtype;  // that the loop gave the parameters before it sharded them; taken over from 2.15 on
   bool offload = false;             // CPUOffloadPolicy
   Wrap wrap = Wrap::layers;
   Units units;

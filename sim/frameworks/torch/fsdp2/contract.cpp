@@ -27,9 +27,31 @@ bool reduces_in_parts(const std::vector<ScriptItem>& items) {
   });
 }
 
+void state_dtypes(const Scenario& s, const Fsdp2Config& config, const Behaviour& behaviour, Contract& out) {
+  const MixedPrecision& given = config.mixed_precision;
+  out.computed = given.param_dtype;
+  out.accumulation = out.wire = s.model_dtype;
+  if (!given.param_dtype && !given.reduce_dtype && !config.grad_dtype) return;
+  if (behaviour.gradient_dtype == GradientDtype::of_parameter) {
+    // Own sums are in the dtype of the reduction, those of shards in the one that the parameter's gradient has.
+    out.accumulation = config.grad_dtype.value_or(s.model_dtype);
+    out.wire = given.reduce_dtype.value_or(out.accumulation);
+    if (size_of(out.wire) < size_of(out.accumulation)) out.accumulation = out.wire;
+    // Each gradient is cast to the sum's dtype before it is added.
+    if (size_of(out.wire) < size_of(given.param_dtype.value_or(s.model_dtype))) out.computed = out.wire;
+    return;
+  }
+  out.accumulation = given.param_dtype.value_or(s.model_dtype);
+  out.wire = given.reduce_dtype.value_or(out.accumulation);
+  // No gradient is wider than its parameter.
+  if (size_of(s.model_dtype) < size_of(out.accumulation)) out.accumulation = s.model_dtype;
+  // Tensor.grad_dtype: what a leaf's gradient is accumulated in.
+  if (config.grad_dtype) out.accumulation = *config.grad_dtype;
+}
+
 }  // namespace
 
-Contract fsdp2_contract(const Scenario& s, const Fsdp2Config& config) {
+Contract fsdp2_contract(const Scenario& s, const Fsdp2Config& config, const Behaviour& behaviour) {
   Contract out = loop_contract(s);
   out.boundary.inside_backwards = config.optimizer_in_backward;
   out.replicates_reduced = false;
@@ -37,15 +59,8 @@ Contract fsdp2_contract(const Scenario& s, const Fsdp2Config& config) {
   out.steps_own_copies = false;
   out.block_is_a_switch = true;
   out.reduces_in_parts = reduces_in_parts(s.script);
-  // PyTorch's defaults: parameters as they are, and gradients reduced as parameters compute.
   lay_out(s, out);
-  out.computed = config.mixed_precision.param_dtype;
-  out.accumulation = config.mixed_precision.param_dtype.value_or(s.model_dtype);
-  out.wire = config.mixed_precision.reduce_dtype.value_or(out.accumulation);
-  // No gradient is wider than its parameter.
-  if (size_of(s.model_dtype) < size_of(out.accumulation)) out.accumulation = s.model_dtype;
-  // Tensor.grad_dtype: what a leaf's gradient is accumulated in.
-  if (config.grad_dtype) out.accumulation = *config.grad_dtype;
+  state_dtypes(s, config, behaviour, out);
   if (config.gradient_divide_factor) out.average_divisor = rational(*config.gradient_divide_factor);
   add_scaler(config.grad_scaler, out);
   return out;

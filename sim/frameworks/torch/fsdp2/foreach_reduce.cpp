@@ -74,16 +74,18 @@ void ParamGroup::foreach_reduce(const Pass& pass, std::vector<Collected> grads) 
     if (std::find(dtypes.begin(), dtypes.end(), dtype_of(c)) == dtypes.end()) dtypes.push_back(dtype_of(c));
     parameters.push_back(c.parameter);
   }
-  if (dtypes.size() > 1) {
+  const std::optional<Dtype> of_leaf = pass.s.params[parameters.front()].leaf_grad_dtype;
+  if (dtypes.size() > 1 && !of_leaf) {
     for (const Collected& c : grads) pass.s.tensors.drop(w, c.grad);
     throw gradients_of_several_dtypes(dtypes);
   }
-  const Dtype wire = pass.s.params[parameters.front()].reduce_dtype.value_or(dtypes.front());
+  const Dtype wire = of_leaf ? *of_leaf : pass.s.params[parameters.front()].reduce_dtype.value_or(dtypes.front());
   const Factors factors = gradient_divide_factors(pass.s, wire);
   if (std::any_of(grads.begin(), grads.end(), [](const Collected& c) { return c.grad.slice.numel == 0; })) {
     for (const Collected& c : grads) pass.s.tensors.drop(w, c.grad);
     throw empty_gradient();
   }
+  if (pass.s.modules.hybrid) prepare_partial(pass, grads, wire);
   const Tensor input = reduce_scatter_input(pass, grads, wire);
   wait_stream(w, Stream::communication, Stream::compute);
 
@@ -138,7 +140,32 @@ Tensor ParamGroup::reduce_scatter_input(const Pass& pass, const std::vector<Coll
   return input;
 }
 
-// Between replicas nothing is reduced yet. PyTorch adds by place, whichever parameters took part before.
+bool ParamGroup::has_partial(std::uint32_t parameter) const {
+  return partial_reduce_output_.defined() && std::any_of(partial_layout_.begin(), partial_layout_.end(), [&](const Slot& slot) { return slot.parameter == parameter; });
+}
+
+// What waits for the other replicas is laid out as the parameters that are reduced now, which are all of those that it has and maybe more.
+void ParamGroup::prepare_partial(const Pass& pass, const std::vector<Collected>& grads, Dtype wire) {
+  if (!partial_reduce_output_.defined() && all_reduce_grads) return;
+  if (pass.s.behaviour.partial_sums == PartialSums::by_place) return;
+  std::vector<Slot> layout;
+  std::uint64_t numel = 0;
+  for (const Collected& c : grads) {
+    layout.push_back({c.parameter, numel, pass.s.modules.cuts[c.parameter].padded_numel()});
+    numel += layout.back().padded_numel;
+  }
+  const std::vector<Slot> before = std::exchange(partial_layout_, std::move(layout));
+  if (!partial_reduce_output_.defined() || before == partial_layout_) return;
+  OnStream on(pass.w, Stream::communication);
+  const Tensor repacked = pass.s.tensors.allocate(pass.w, label(pass.s, "_partial_reduce_output"), wire, numel);
+  pass.w.fill(repacked.slice, 0.0);
+  for (const Slot& from : before)
+    for (const Slot& to : partial_layout_)
+      if (to.parameter == from.parameter) pass.w.copy(repacked.slice.part(to.offset, to.padded_numel), partial_reduce_output_.slice.part(from.offset, from.padded_numel));
+  pass.s.tensors.give(pass.w, partial_reduce_output_, repacked);
+}
+
+// Between replicas nothing is reduced yet. Up to 2.14 PyTorch adds by place, whichever parameters took part before.
 void ParamGroup::accumulate_partial(const Pass& pass, Tensor output) {
   if (!partial_reduce_output_.defined()) {
     partial_reduce_output_ = output;
@@ -180,7 +207,7 @@ void ParamGroup::let_go_of_output(const Pass& pass, Tensor output) {
 // Gradients are views of the output where nothing has to be cast, and added up in the parameter's dtype where there is one already.
 void ParamGroup::view_out(const Pass& pass, const std::vector<std::uint32_t>& parameters, Tensor output) {
   ProgramWriter& w = pass.w;
-  const Dtype orig = pass.s.params[parameters.front()].orig_dtype;
+  const Dtype orig = pass.s.params[parameters.front()].sharded_grad_dtype;
   Tensor flat = output;
   const bool cast = w.declaration(output.slice.buffer).dtype != orig;
   if (cast) {
@@ -209,7 +236,7 @@ void ParamGroup::offload(const Pass& pass, std::uint32_t parameter, Slice grad) 
   ProgramWriter& w = pass.w;
   FsdpParam& param = pass.s.params[parameter];
   const bool adds = param.sharded_grad.defined(), blocks = adds || pass.s.config->optimizer_in_backward;
-  Tensor copied = pass.s.tensors.allocate(w, pass.s.context.scenario->parameters[parameter].name + ".grad", param.orig_dtype, grad.numel, MemorySpace::host);
+  Tensor copied = pass.s.tensors.allocate(w, pass.s.context.scenario->parameters[parameter].name + ".grad", param.sharded_grad_dtype, grad.numel, MemorySpace::host);
   if (grad.numel > 0) w.copy_over_the_bus(copied.slice, grad, !blocks);
   if (!blocks) {
     OnStream recorded(w, pass.s.behaviour.offload_event == OffloadEvent::reduce_scatter_stream ? Stream::communication : w.stream());

@@ -51,14 +51,15 @@ class FullyShardFramework final : public Framework {
   std::optional<std::string> as_of_note(std::string_view as_of) const override { return release_note(as_of); }
   std::optional<AsOf> installed(const std::map<std::string, std::string>& releases) const override { return installed_release(releases); }
   Result<Contract> contract(const Scenario& scenario) const override {
-    if (auto problem = as_of_problem(scenario.engine.as_of)) return *problem;
-    return fsdp2_contract(scenario, fsdp2_config_of(scenario));
+    const auto behaviour = behaviour_at(scenario.engine.as_of);
+    if (!behaviour) return behaviour.error();
+    return fsdp2_contract(scenario, fsdp2_config_of(scenario), *behaviour);
   }
 
   bool lays_out_ranks() const override { return true; }
   std::span<const EngineInfo> engines() const override {
     static constexpr std::array infos{
-        EngineInfo{"FSDPModule", "framework fsdp2: PyTorch 2.4 to 2.13", "whole gradients while backwards are not reduced, then shards of them in param.grad", "recorded"}};
+        EngineInfo{"FSDPModule", "framework fsdp2: PyTorch 2.4 to 2.15", "whole gradients while backwards are not reduced, then shards of them in param.grad", "recorded"}};
     return infos;
   }
   Result<const EngineInfo*> select(const Scenario& scenario) const override {

@@ -25,6 +25,13 @@ FsdpModule::FsdpModule(const EngineContext& context, const Fsdp2Config& config, 
     const MixedPrecision& given = config.mixed_precision;
     if (given.reduce_dtype != given.param_dtype) made.reduce_dtype = given.reduce_dtype;
     if (given.param_dtype != made.orig_dtype) made.param_dtype = given.param_dtype;
+    made.sharded_grad_dtype = made.orig_dtype;
+    const bool somewhere_else = given.param_dtype || given.reduce_dtype || config.grad_dtype;  // gradients of one dtype otherwise, in every release
+    if (!somewhere_else || behaviour.gradient_dtype == GradientDtype::of_computation) continue;
+    made.sharded_grad_dtype = config.grad_dtype.value_or(made.orig_dtype);
+    made.leaf_grad_dtype = given.reduce_dtype.value_or(made.sharded_grad_dtype);
+    // What tensor-parallel ranks may have parts of is added up over them before the reduction, in the wider dtype.
+    made.leaf_is_wider = size_of(*made.leaf_grad_dtype) > size_of(made.computed()) && shared_.modules.placements[p] != Placement::replicate;
   }
 }
 

@@ -17,6 +17,16 @@ void wait_stream(ProgramWriter& w, Stream waits, Stream waited_for) {
   w.wait(reached);
 }
 
+void add_in_place(const Pass& pass, Slice sum, Slice gradient, const std::string& buffer) {
+  if (gradient.numel == 0) return;
+  const auto is_fp64 = [&](Slice slice) { return pass.w.declaration(slice.buffer).dtype == Dtype::float64; };
+  if (!is_fp64(sum) || is_fp64(gradient)) return pass.w.accumulate(sum, gradient);
+  const Tensor cast = pass.s.tensors.allocate(pass.w, buffer, Dtype::float64, gradient.numel);  // fp64 totals take fp64 terms
+  pass.w.copy(cast.slice, gradient);
+  pass.w.accumulate(sum, cast.slice);
+  pass.s.tensors.drop(pass.w, cast);
+}
+
 ParamGroup::ParamGroup(std::uint32_t module, std::vector<std::uint32_t> parameters, bool reshards, const Fsdp2Config& config)
     : reshard_after_forward(reshards),
       reduce_scatter_unused_params(config.reduce_scatter_unused_params),
@@ -149,6 +159,7 @@ void ParamGroup::pre_backward(const Pass& pass) {
   training_state = TrainingState::pre_backward;
   unshard(pass);
   wait_for_unshard(pass);
+  leave_casts_to_the_reduction(pass);
   backward_prefetch(pass);
 }
 
@@ -168,10 +179,12 @@ void ParamGroup::post_backward(const Pass& pass) {
   training_state = TrainingState::post_backward;
   accumulate_unsharded_grads(pass);
   if (!reduce_grads) {
+    take_up_casts(pass);
     if (reshard_after_backward) reshard(pass);
     return to_accumulated_grads(pass);
   }
   std::vector<Collected> grads = collect_grads(pass);
+  take_up_casts(pass);
   if (reshard_after_backward) reshard(pass);
   // One input of a reduce-scatter is in flight at a time: the one before is let go of once it was read.
   std::vector<Kept>& states = pass.s.comm.reduce_scatter_states;
@@ -189,15 +202,7 @@ void ParamGroup::accumulate_unsharded_grads(const Pass& pass) {
   for (const std::uint32_t p : parameters_) {
     FsdpParam& param = pass.s.params[p];
     if (!param.unsharded_accumulated_grad.defined() || !param.unsharded_grad.defined()) continue;
-    const Slice sum = param.unsharded_accumulated_grad.slice, grad = param.unsharded_grad.slice;
-    if (pass.w.declaration(sum.buffer).dtype == Dtype::float64) {  // whose terms are fp64 too
-      const Tensor cast = pass.s.tensors.allocate(pass.w, pass.s.context.scenario->parameters[p].name + ".unsharded_accumulated_grad", Dtype::float64, grad.numel);
-      pass.w.copy(cast.slice, grad);
-      pass.w.accumulate(sum, cast.slice);
-      pass.s.tensors.drop(pass.w, cast);
-    } else {
-      pass.w.accumulate(sum, grad);
-    }
+    add_in_place(pass, param.unsharded_accumulated_grad.slice, param.unsharded_grad.slice, pass.s.context.scenario->parameters[p].name + ".unsharded_accumulated_grad");
     pass.s.tensors.clear(pass.w, param.unsharded_grad);
   }
 }
@@ -206,7 +211,7 @@ void ParamGroup::accumulate_unsharded_grads(const Pass& pass) {
 void ParamGroup::to_accumulated_grads(const Pass& pass) {
   for (const std::uint32_t p : parameters_) {
     FsdpParam& param = pass.s.params[p];
-    if (!param.reduce_dtype) continue;
+    if (!param.reduce_dtype || param.leaf_grad_dtype) continue;
     if (!param.was_gathered) throw never_gathered();
     if (!param.unsharded_grad.defined() || pass.w.declaration(param.unsharded_grad.slice.buffer).dtype == *param.reduce_dtype) continue;
     const Parameter& parameter = pass.s.context.scenario->parameters[p];
@@ -217,7 +222,20 @@ void ParamGroup::to_accumulated_grads(const Pass& pass) {
   }
 }
 
-// A parameter with neither gradient is left out of the collective, which gets shorter, unless zeros stand for it.
+// A first gradient stays as it was computed where the same backward reduces it: its copy into the buffer is the cast. One that is added to a wider sum is
+// cast by the addition.
+void ParamGroup::leave_casts_to_the_reduction(const Pass& pass) {
+  for (const std::uint32_t p : parameters_)
+    if (FsdpParam& param = pass.s.params[p]; param.leaf_is_wider) param.cast_is_left |= reduce_grads || param.unsharded_grad.defined();
+}
+
+// A gradient whose cast was left was reduced by now, or its backward was aborted.
+void ParamGroup::take_up_casts(const Pass& pass) {
+  for (const std::uint32_t p : parameters_) pass.s.params[p].cast_is_left = false;
+}
+
+// A parameter with neither gradient is left out of the collective, which gets shorter, unless zeros stand for it: where the module was told so, and where
+// a sum of it waits for the other replicas.
 std::vector<ParamGroup::Collected> ParamGroup::collect_grads(const Pass& pass) {
   std::vector<Collected> out;
   for (const std::uint32_t p : parameters_) {
@@ -228,8 +246,8 @@ std::vector<ParamGroup::Collected> ParamGroup::collect_grads(const Pass& pass) {
       out.push_back({p, redistributed(pass, p, std::exchange(param.unsharded_accumulated_grad, {}))});
     } else if (param.unsharded_grad.defined()) {
       out.push_back({p, redistributed(pass, p, std::exchange(param.unsharded_grad, {}))});
-    } else if (reduce_scatter_unused_params && parameter.has_gradient()) {
-      out.push_back({p, pass.s.tensors.allocate(pass.w, parameter.name + ".unsharded_zero_grad", param.param_dtype.value_or(param.orig_dtype), parameter.numel)});
+    } else if ((reduce_scatter_unused_params && parameter.has_gradient()) || (has_partial(p) && pass.s.behaviour.partial_sums == PartialSums::by_parameter)) {
+      out.push_back({p, pass.s.tensors.allocate(pass.w, parameter.name + ".unsharded_zero_grad", param.handed_to_the_leaf(), parameter.numel)});
       pass.w.fill(out.back().grad.slice, 0.0);
     }
   }
@@ -278,14 +296,26 @@ void ParamGroup::finalize_backward(const Pass& pass) {
   post_forward_indices_.clear();
 }
 
-// Gradients that were not reduced yet stay, whatever the method's documentation says.
+// Up to 2.14 gradients that were not reduced yet stay, whatever the method's documentation says.
 void ParamGroup::reset_iter_state(const Pass& pass) {
   let_go_of_gather(pass);
   wait_for_post_backward(pass);
+  if (pass.s.behaviour.reset == Reset::drops_gradients) drop_gradients(pass);
   pass.s.tensors.clear(pass.w, partial_reduce_output_);
   post_forward_indices_.clear();
   training_state = TrainingState::idle;
   to_sharded(pass);
+}
+
+// Also those that were reduced: the window begins anew.
+void ParamGroup::drop_gradients(const Pass& pass) {
+  for (const std::uint32_t p : parameters_) {
+    FsdpParam& param = pass.s.params[p];
+    for (Tensor* grad : {&param.sharded_grad, &param.unsharded_grad, &param.unsharded_accumulated_grad})
+      if (grad->defined()) pass.s.tensors.clear(pass.w, *grad);
+  }
+  take_up_casts(pass);
+  partial_layout_.clear();
 }
 
 }  // namespace gradledger::torch::fully_shard

@@ -21,11 +21,18 @@ enum class TrainingState : std::uint8_t { idle, forward, pre_backward, post_back
 struct FsdpParam {
   Dtype orig_dtype = Dtype::float32;
   std::optional<Dtype> param_dtype, reduce_dtype;  // where there is something to cast
-  Tensor sharded;                                  // with its padding; what the rank owns comes first
+  Dtype sharded_grad_dtype = Dtype::float32;
+  std::optional<Dtype> leaf_grad_dtype;  // that autograd casts gradients of the whole weight to, and adds them up in; none: as they are computed
+  bool leaf_is_wider = false;            // a backward may leave that cast to the reduction, which does it anyway
+  bool cast_is_left = false;             // and this one does
+  Tensor sharded;                        // with its padding; what the rank owns comes first
   Tensor sharded_grad;
   bool was_gathered = false;  // it has an _unsharded_param
   Tensor unsharded;           // gathered, with the padding of every chunk
   Tensor unsharded_grad, unsharded_accumulated_grad;
+
+  Dtype computed() const { return param_dtype.value_or(orig_dtype); }
+  Dtype handed_to_the_leaf() const { return cast_is_left ? computed() : leaf_grad_dtype.value_or(computed()); }
 };
 
 // A tensor that is held until what uses it on another stream is over.
@@ -73,6 +80,9 @@ struct Pass {
 // ours: one stream waits for all that another was given so far, as torch.Stream.wait_stream
 void wait_stream(ProgramWriter& w, Stream waits, Stream waited_for);
 
+// ours: sum += gradient, in the wider of their dtypes, rounded to that of the sum. The buffer's name is that of a cast where one is needed.
+void add_in_place(const Pass& pass, Slice sum, Slice gradient, const std::string& buffer);
+
 class ParamGroup {
  public:
   ParamGroup(std::uint32_t module, std::vector<std::uint32_t> parameters, bool reshard_after_forward, const Fsdp2Config& config);
@@ -107,6 +117,13 @@ class ParamGroup {
     std::uint32_t parameter;
     Tensor grad;
   };
+  // Where a parameter is in a buffer of several.
+  struct Slot {
+    std::uint32_t parameter;
+    std::uint64_t offset, padded_numel;
+
+    bool operator==(const Slot&) const = default;
+  };
   // What reductions divide by, and where.
   struct Factors {
     std::optional<double> before, after;
@@ -123,10 +140,15 @@ class ParamGroup {
   void backward_prefetch(const Pass& pass);                                                        // _fsdp_param_group.py: _backward_prefetch, at torch 2.13
   void accumulate_unsharded_grads(const Pass& pass);                                               // _fsdp_param.py: accumulate_unsharded_grad_if_needed, at torch 2.13
   void to_accumulated_grads(const Pass& pass);                                                     // _fsdp_param.py: to_accumulated_grad_if_needed, at torch 2.13
+  void leave_casts_to_the_reduction(const Pass& pass);                                             // _fsdp_param_group.py: _set_unsharded_grad_dtypes, at torch 2.15
+  void take_up_casts(const Pass& pass);                                                            // _fsdp_param_group.py: _set_unsharded_grad_dtypes, at torch 2.15
   std::vector<Collected> collect_grads(const Pass& pass);                                          // _fsdp_param_group.py: post_backward, at torch 2.13
   Tensor redistributed(const Pass& pass, std::uint32_t parameter, Tensor grad);                    // _fsdp_param.py: _get_grad_inner_tensor, at torch 2.13
   void wait_for_post_backward(const Pass& pass);                                                   // _fsdp_param_group.py: _wait_for_post_backward, at torch 2.13
   void foreach_reduce(const Pass& pass, std::vector<Collected> grads);                             // _fsdp_collectives.py: foreach_reduce, at torch 2.13
+  void prepare_partial(const Pass& pass, const std::vector<Collected>& grads, Dtype wire);         // _fsdp_param_group.py: _prepare_partial_reduce_output, at torch 2.15
+  bool has_partial(std::uint32_t parameter) const;                                                 // _fsdp_param_group.py: _get_partial_reduce_grad, at torch 2.15
+  void drop_gradients(const Pass& pass);                                                           // _fsdp_param_group.py: _reset_iter_state, at torch 2.15
   Tensor reduce_scatter_input(const Pass& pass, const std::vector<Collected>& grads, Dtype wire);  // _fsdp_collectives.py: foreach_reduce_scatter_copy_in, at torch 2.13
   void accumulate_partial(const Pass& pass, Tensor output);                                        // _fsdp_collectives.py: foreach_reduce, at torch 2.13
   Stream all_reduce(const Pass& pass, Tensor output, const Factors& factors);                      // _fsdp_collectives.py: foreach_reduce, at torch 2.13
@@ -145,6 +167,7 @@ class ParamGroup {
   std::vector<std::uint32_t> post_forward_indices_;
   std::optional<std::uint32_t> post_reduce_event_;
   Tensor partial_reduce_output_;
+  std::vector<Slot> partial_layout_;  // of partial_reduce_output_, also of one that is gone
   std::optional<Kept> all_reduce_state_;
   std::vector<std::uint32_t> grad_offload_events_;
 };

@@ -38,12 +38,12 @@ void FsdpModule::optimizer_step(const Pass& pass) {
   stepped_ = true;
 }
 
-// On the stream that the caller is on. fp32 takes the optimizer's kernel; other weights have SGD alone.
+// On the stream that the caller is on. fp32 takes the optimizer's kernel; other weights, and gradients in another dtype than theirs, have SGD alone.
 void FsdpModule::update(ProgramWriter& w, std::uint32_t p) {
   const Slice gradient = param(p).sharded_grad.slice;
   if (gradient.numel == 0) return;
   const Slice weights = param(p).sharded.slice.part(0, gradient.numel);
-  if (scenario().dtype_of(p) == Dtype::float32) {
+  if (scenario().dtype_of(p) == Dtype::float32 && w.declaration(gradient.buffer).dtype == Dtype::float32) {
     optimizers_[p].begin_step();
     return optimizers_[p].update(w, weights, gradient, 0);
   }
@@ -60,7 +60,7 @@ void FsdpModule::unscale(const Pass& pass) {
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
     const Tensor& grad = param(p).sharded_grad;
     if (!grad.defined()) continue;
-    if (scenario().dtype_of(p) == Dtype::float16) throw FrameworkError{"ValueError", "Attempting to unscale FP16 gradients."};
+    if (pass.w.declaration(grad.slice.buffer).dtype == Dtype::float16) throw FrameworkError{"ValueError", "Attempting to unscale FP16 gradients."};
     if (!first) first = shared_.modules.placements[p];
     if (grad.numel() == 0) continue;
     pass.w.check_finite(found_inf_, grad.slice);

@@ -7,7 +7,7 @@
 namespace gradledger::torch {
 namespace {
 
-constexpr std::array<ReleaseLine, 10> lines{{{"2.4.0", "2.4.1"},
+constexpr std::array<ReleaseLine, 12> lines{{{"2.4.0", "2.4.1"},
                                              {"2.5.0", "2.5.1"},
                                              {"2.6.0", "2.6.0"},
                                              {"2.7.0", "2.7.1"},
@@ -16,7 +16,9 @@ constexpr std::array<ReleaseLine, 10> lines{{{"2.4.0", "2.4.1"},
                                              {"2.10.0", "2.10.0"},
                                              {"2.11.0", "2.11.0"},
                                              {"2.12.0", "2.12.1"},
-                                             {"2.13.0", "2.13.0"}}};
+                                             {"2.13.0", "2.13.0"},
+                                             {"2.14.0", "2.14.1"},
+                                             {"2.15.0", "2.15.0"}}};
 
 using Version = std::array<std::uint32_t, 3>;
 

@@ -227,8 +227,9 @@ void leave_out_open_defects(Scenario& s) {
     s.groups.clear();
   }
   for (Parameter& p : s.parameters) p.used_by.reset();
-  const Dtype computed = config.mixed_precision.param_dtype.value_or(s.model_dtype);
-  const bool by_kernels = config.force_sum_reduction_for_comms || config.mixed_precision.reduce_dtype.value_or(computed) == Dtype::float16;
+  // Of every release: reductions are in the one or the other where nothing else is said.
+  const auto reduces_in_fp16 = [&](Dtype otherwise) { return config.mixed_precision.reduce_dtype.value_or(otherwise) == Dtype::float16; };
+  const bool by_kernels = config.force_sum_reduction_for_comms || reduces_in_fp16(s.model_dtype) || reduces_in_fp16(config.mixed_precision.param_dtype.value_or(s.model_dtype));
   if (by_kernels && shards_of(s, config) == 1) config.gradient_divide_factor.reset();
 }
 

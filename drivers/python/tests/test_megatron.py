@@ -154,7 +154,8 @@ def test_nothing_is_quantized_where_the_release_refuses_it_without_transformer_e
         raise RuntimeError("Invalid Transformer Engine version for FP8 distributed optimizer")
 
     monkeypatch.setattr(fp8_utils, "_quantize_param_shard_impl", refuses)
-    monkeypatch.setattr(megatron_cpu.importlib.util, "find_spec", lambda _: None)
+    there = megatron_cpu.importlib.util.find_spec
+    monkeypatch.setattr(megatron_cpu.importlib.util, "find_spec", lambda name: None if name == "transformer_engine" else there(name))
     assert megatron_cpu.let_nothing_be_quantized.__wrapped__()
     assert fp8_utils._quantize_param_shard_impl([], [], [], None, None) is None
     with pytest.raises(RuntimeError, match="Transformer Engine"):

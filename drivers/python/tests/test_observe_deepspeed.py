@@ -93,5 +93,5 @@ def test_offload_with_a_boundary_that_the_loop_sets_keeps_only_the_last_micro_ba
 
 def test_stage_0_in_fp16_divides_by_a_loss_scale_that_is_not_in_the_loss_from_0_18_3_on():
     for (verdict, wrong, classes, text), same, _ in run(2, functools.partial(looked_at, stage=0, dtype="fp16")).returned:
-        missing = (0, 18, 3) <= VERSION <= (0, 18, 9)
+        missing = VERSION >= (0, 18, 3)
         assert (verdict, classes[:1]) == (("findings", ["wrong-scale"]) if missing else ("clean", [])) and same, text

@@ -148,8 +148,9 @@ double Ledger::lone_rounding() const {
   for (const std::uint32_t event : timeline_.boundaries) reductions = std::max(reductions, ++boundaries[timeline_.events[event].documented]);
   // Deposit 2; a reduction: cast, two factors and a product, cast back, and a sum of world equal terms; unscaling 3.
   const auto set = static_cast<double>(timeline_.gradients_set.size());
-  const double roundings = 2 + (5.0 + workload_.world_size) * reductions + 3 + set;
-  return roundings * u;
+  const double roundings = (5.0 + workload_.world_size) * reductions + 3 + set;
+  const double made = std::max(u, facts_of(timeline_.contract.computed.value_or(workload_.model_dtype)).unit_roundoff());  // autograd's
+  return 2 * made + roundings * u;
 }
 
 double Ledger::snapped(double coefficient, const LedgerColumn& column) const {

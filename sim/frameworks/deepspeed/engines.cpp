@@ -55,7 +55,7 @@ std::optional<InputError> unmanaged_refusal(const DeepSpeedConfig& config, Unman
 }
 
 // DeepSpeed#8280: before it a parameter without elements inside a partition found no master weights to be linked to. Round robin is not asked.
-// Since 0.19.8 groups are made of the others, and one of them makes a group.
+// Since 0.19.8 such parameters are left out of their group, of which something must be left.
 std::optional<InputError> empty_parameter_refusal(const Scenario& s, const Behaviour& behaviour, Wrapper wrapper) {
   const auto without_elements = [&](std::uint32_t p) { return s.parameters[p].numel == 0; };
   const bool leaves_out = behaviour.empty_parameter == EmptyParameter::left_out;

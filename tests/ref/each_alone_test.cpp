@@ -139,6 +139,15 @@ TEST(each_contribution_alone, is_not_believed_where_its_weights_do_not_make_the_
   }
 }
 
+bool has_gradient(const GradientSource& source, const Scenario& scenario, std::uint32_t backward, std::uint32_t rank) {
+  for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p) {
+    std::vector<double> gradient(scenario.parameters[p].numel);
+    source.gradient(backward, rank, p, 0, gradient);
+    if (std::any_of(gradient.begin(), gradient.end(), [](double g) { return g != 0; })) return true;
+  }
+  return false;
+}
+
 // Ranks whose own gradients are all zero stop before they show anything, as an optimizer does that asks for a norm above zero.
 class SilentWithoutGradients final : public Producer {
  public:
@@ -163,11 +172,7 @@ class SilentWithoutGradients final : public Producer {
 
   bool has_gradients(const GradientSource& source, std::uint32_t rank) const {
     for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
-      for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
-        std::vector<double> gradient(scenario_.parameters[p].numel);
-        source.gradient(b, rank, p, 0, gradient);
-        if (std::any_of(gradient.begin(), gradient.end(), [](double g) { return g != 0; })) return true;
-      }
+      if (has_gradient(source, scenario_, b, rank)) return true;
     return false;
   }
 
@@ -219,11 +224,7 @@ class StopsWithoutGradients final : public Producer {
   bool has_gradients(const GradientSource& source, std::uint32_t step) const {
     for (std::uint32_t b = 0; b < timeline_.backwards.size(); ++b)
       for (std::uint32_t r = 0; r < scenario_.world_size && timeline_.backwards[b].step == step; ++r)
-        for (std::uint32_t p = 0; p < scenario_.parameters.size(); ++p) {
-          std::vector<double> gradient(scenario_.parameters[p].numel);
-          source.gradient(b, r, p, 0, gradient);
-          if (std::any_of(gradient.begin(), gradient.end(), [](double g) { return g != 0; })) return true;
-        }
+        if (has_gradient(source, scenario_, b, r)) return true;
     return false;
   }
 

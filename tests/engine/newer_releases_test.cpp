@@ -263,5 +263,25 @@ TEST(set_gradient, of_bf16_optimizer_finds_that_of_another_parameter_before_0_19
   EXPECT_TRUE(seen.deadlock_record) << "the other rank waits for it";
 }
 
+// ---- 0.19.6: a parameter without elements comes to no bucket ------------------------------------------------------------------------------------
+
+// What the bucket has before it went to the host by then, and what comes behind it did not.
+TEST(empty_parameters, end_a_reduction_at_their_place_in_the_bucket_before_0_19_6) {
+  const auto master_gradient = [](const std::vector<std::string>& order) {
+    Scenario s = of_stage(2, Dtype::float32, "0.19.5", {4, 0, 4});
+    deepspeed_config(s).zero.offload_optimizer = OffloadDevice::cpu;
+    s.after_error = AfterError::go_on;
+    ScriptItem ordered = backward();
+    ordered.order[1] = order;
+    s.script = {boundary(true), ordered};
+    const Keeper seen = run(s);
+    EXPECT_EQ(seen.errors.size(), 1u);
+    return seen.snapshots.at({1, 1, "single_partition_of_fp32_groups[0].grad"});
+  };
+  const std::vector<double> behind = master_gradient({"w2", "w1"}), before = master_gradient({"w1", "w2"});
+  EXPECT_TRUE(std::all_of(behind.begin(), behind.end(), [](double g) { return g != 0; }));
+  EXPECT_TRUE(std::all_of(before.begin(), before.end(), [](double g) { return g == 0; }));
+}
+
 }  // namespace
 }  // namespace gradledger::testing

@@ -261,6 +261,9 @@ TEST(set_gradient, of_bf16_optimizer_finds_that_of_another_parameter_before_0_19
   EXPECT_EQ(seen.errors[0].rank, 1u) << "its eight elements of w1 are not those four of w0";
   EXPECT_EQ(seen.errors[0].type, "RuntimeError");
   EXPECT_TRUE(seen.deadlock_record) << "the other rank waits for it";
+  const Keeper repeated = run_of("0.19.7", {1, 15});
+  EXPECT_EQ(repeated.errors.size(), 2u) << "one element is read in place of eight, and neither rank can set what it has";
+  EXPECT_FALSE(repeated.deadlock_record);
 }
 
 // ---- 0.19.6: a parameter without elements comes to no bucket ------------------------------------------------------------------------------------

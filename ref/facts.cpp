@@ -1,8 +1,19 @@
 #include "ref/facts.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace gradledger::ref {
+namespace {
+
+// Whatever order ranks ran in: the first event that one of them calls at.
+auto place_of(const MismatchRecord& record) {
+  const CollectiveRecord& first = record.calls.front();
+  const auto earliest = std::min_element(record.calls.begin(), record.calls.end(), [](const CollectiveRecord& a, const CollectiveRecord& b) { return a.event < b.event; });
+  return std::tuple(earliest->event, first.line(), first.sequence);
+}
+
+}  // namespace
 
 FactsSink::FactsSink(const Workload& workload, const Timeline& timeline) : workload_(workload), timeline_(timeline) { facts_.host_gradients.resize(workload.world_size); }
 
@@ -31,6 +42,10 @@ bool FactsSink::reduces_here(std::uint32_t event) const {
   if (e.is<events::Step>()) return !timeline_.contract.boundary.counted && e.closes();
   const auto among = [event](const std::vector<std::uint32_t>& list) { return std::binary_search(list.begin(), list.end(), event); };
   return among(timeline_.reductions) || among(timeline_.partial) || among(timeline_.apart);
+}
+
+void FactsSink::mismatch(const MismatchRecord& record) {
+  if (!facts_.mismatch || place_of(record) < place_of(*facts_.mismatch)) facts_.mismatch = record;
 }
 
 void FactsSink::memory(const MemoryRecord& record) {

@@ -26,7 +26,7 @@ struct RunFacts {
   std::vector<EngineErrorRecord> engine_errors;
   std::vector<UnwrittenRecord> unwritten;
   std::optional<DeadlockRecord> deadlock;
-  std::optional<MismatchRecord> mismatch;
+  std::optional<MismatchRecord> mismatch;  // the first by event: ranks outside of it go on, and may run into others
   std::vector<RaceRecord> races;
   std::vector<SurplusCollectives> surplus;  // by event, then rank
   std::vector<bool> host_gradients;         // by rank: some gradient was shown in host memory
@@ -46,7 +46,7 @@ class FactsSink final : public TraceSink, public TakesRounds {
   void unwritten(const UnwrittenRecord& record) override { facts_.unwritten.push_back(record); }
   void engine_error(const EngineErrorRecord& record) override { facts_.engine_errors.push_back(record); }
   void deadlock(const DeadlockRecord& record) override { facts_.deadlock = record; }
-  void mismatch(const MismatchRecord& record) override { facts_.mismatch = record; }
+  void mismatch(const MismatchRecord& record) override;
   void race(const RaceRecord& record) override { facts_.races.push_back(record); }
 
   RunFacts take(RunSummary summary);

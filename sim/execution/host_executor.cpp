@@ -82,14 +82,17 @@ class HostExecutor::Run {
       if (alike_) alike_->begin(r, !classes_.members(r).empty());
     }
     do {
-      while (!runnable_.empty() && !mismatched_) {
+      while (!runnable_.empty()) {
         const std::uint16_t r = policy_.pick(runnable_);
         runnable_.erase(r);
         hash_.add(r);
         advance(r);
       }
-    } while (!mismatched_ && passes_barrier());
+    } while (passes_barrier());
     if (alike_) alike_->catch_up(true);
+    // What raised is over, whatever its device still waits for.
+    for (std::uint32_t r = 0; r < ranks_.size(); ++r)
+      if (classes_.leads(r) && !ranks_[r].finished && raised(ranks_[r])) finish(static_cast<std::uint16_t>(r));
     const bool ended = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.finished; });
     if (!ended && !mismatched_) sink_.deadlock(rendezvous_.deadlock());
     summary_.completed = ended && std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.errors.empty(); });
@@ -134,7 +137,7 @@ class HostExecutor::Run {
   // Ranks commute between collectives, so a rank goes on as long as it can; the choice that matters is among its streams.
   void advance(std::uint16_t r) {
     Rank& rank = ranks_[r];
-    while (!mismatched_) {
+    while (true) {
       // The host goes ahead of the device until something makes it wait.
       while (rank.head[0] == no_index && !rank.emitted_all && !waits_for_value(rank) && rank.next_event < barrier()) emission_.next_event(r);
       std::array<std::uint16_t, stream_count> enabled;
@@ -189,6 +192,8 @@ class HostExecutor::Run {
   static bool ran_dry(const Rank& rank) {
     return std::all_of(rank.head.begin(), rank.head.end(), [](std::uint32_t head) { return head == no_index; });
   }
+
+  static bool raised(const Rank& rank) { return !rank.errors.empty() && rank.emitted_all && rank.head[static_cast<std::size_t>(Stream::host)] == no_index; }
 
   static bool waits_for_value(const Rank& rank) { return rank.engine && rank.engine->suspended(); }
 
@@ -309,6 +314,7 @@ class HostExecutor::Run {
 
   // ---- what went wrong --------------------------------------------------------------------------------------------------------------
 
+  // These ranks wait for ever, as those of a deadlock; others go on until they wait too, so that what is shown does not depend on their order.
   void report_mismatch(const Meeting& meeting, const char* what) {
     mismatched_ = true;
     sink_.mismatch(rendezvous_.mismatch(meeting, what));

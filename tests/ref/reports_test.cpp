@@ -100,6 +100,20 @@ TEST(unwritten_memory, is_what_a_producer_reports_as_read_before_it_was_written_
   }
 }
 
+TEST(collective_mismatch, is_the_first_by_event_of_those_that_are_reported_in_any_order) {
+  const auto at = [](std::uint32_t event) { return MismatchRecord{"size", {{.rank = 0, .event = event}, {.rank = 1, .event = event, .numel = event}}}; };
+  for (const std::vector<std::uint32_t>& order : {std::vector{2u, 1u, 3u}, {3u, 2u, 1u}, {1u, 3u, 2u}}) {
+    const ref::Verdict verdict = judge_reported(
+        two_leaking_windows(), [](const Observation&) { return true; },
+        [&](TraceSink& sink) {
+          for (const std::uint32_t event : order) sink.mismatch(at(event));
+        });
+    ASSERT_EQ(classes(verdict), Set{"collective-mismatch"}) << sentences(verdict);
+    ASSERT_EQ(verdict.findings.size(), 1u);
+    EXPECT_EQ(verdict.findings[0].event, 1u);
+  }
+}
+
 // In a world of three there is no equality to go by: what was wrong before the boundary is decoded in a second round.
 TEST(findings, name_the_first_event_after_which_the_books_did_not_balance) {
   for (std::uint32_t world : {2u, 3u}) {

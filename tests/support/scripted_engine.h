@@ -62,7 +62,10 @@ class Keeper final : public TraceSink {
   void unwritten(const UnwrittenRecord& r) override { unwritten_records.push_back(r); }
   void engine_error(const EngineErrorRecord& r) override { errors.push_back(r); }
   void deadlock(const DeadlockRecord& r) override { deadlock_record = r; }
-  void mismatch(const MismatchRecord& r) override { mismatch_record = r; }
+  void mismatch(const MismatchRecord& r) override {
+    mismatch_record = r;
+    ++mismatches;
+  }
   void race(const RaceRecord& r) override { races.push_back(r); }
 
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::string>, std::vector<double>> snapshots;
@@ -72,7 +75,8 @@ class Keeper final : public TraceSink {
   std::vector<UnwrittenRecord> unwritten_records;
   std::vector<EngineErrorRecord> errors;
   std::optional<DeadlockRecord> deadlock_record;
-  std::optional<MismatchRecord> mismatch_record;
+  std::optional<MismatchRecord> mismatch_record;  // the last one
+  std::size_t mismatches = 0;
   std::vector<RaceRecord> races;
 };
 

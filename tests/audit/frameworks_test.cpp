@@ -166,7 +166,7 @@ TEST(an_audit, of_megatrons_own_loop_is_clean_at_every_release) {
   EXPECT_EQ(report.outcome, AuditOutcome::not_affected);
   ASSERT_EQ(report.releases.size(), 1u);
   EXPECT_EQ(report.releases[0].package, "megatron-core");
-  EXPECT_EQ(report.releases[0].releases, "0.8.0 to 0.19.0");
+  EXPECT_EQ(report.releases[0].releases, "0.8.0 to 0.19.2");
 }
 
 // Until 0.15 a bucket is sent once each of its parameters was ready once, and a second time is refused (Megatron-LM#2837).

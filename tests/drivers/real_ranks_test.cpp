@@ -193,6 +193,19 @@ TEST(a_real_framework, that_refuses_the_configuration_or_cannot_do_an_event_was_
   EXPECT_TRUE(judged(*right, scenario()).clean()) << "the next scenario is run";
 }
 
+// Rank 0 waits for the rank that refuses, and rank 1 for both: it is configured.
+TEST(a_real_framework, that_refuses_on_one_rank_while_another_waits_for_it_was_not_run_and_says_why) {
+  const auto them = ranks("refuses-on-a-rank", std::chrono::seconds(20));
+  for (int i = 0; i < 2; ++i) {
+    try {
+      judged(*them, scenario(3));
+      ADD_FAILURE() << "it was run";
+    } catch (const NotRun& why) {
+      EXPECT_NE(std::string(why.what()).find("no such option"), std::string::npos) << why.what();
+    }
+  }
+}
+
 // ---- failures -------------------------------------------------------------------------------------------------------------------------------
 
 TEST(a_rank, that_ends_is_reported_with_how_and_with_what_it_printed) {

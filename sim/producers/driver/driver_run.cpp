@@ -68,9 +68,11 @@ bool DriverRun::over() const {
 std::vector<std::uint32_t> DriverRun::owing() const {
   std::vector<std::uint32_t> out;
   for (std::uint32_t r = 0; r < states_.size(); ++r)
-    if (states_[r].stage != Stage::finished && !coordinator_.waits(r)) out.push_back(r);
+    if (states_[r].stage != Stage::finished && !coordinator_.waits(r) && !waits_for_the_others_to_be_configured(r)) out.push_back(r);
   return out;
 }
+
+bool DriverRun::waits_for_the_others_to_be_configured(std::uint32_t rank) const { return states_[rank].stage == Stage::plays && configured_ < states_.size(); }
 
 // The coordinator hears of ranks that have nothing left to do once all that they asked for before has been read.
 bool DriverRun::settle() {
@@ -119,6 +121,7 @@ void DriverRun::configured(std::uint32_t rank, const json& message) {
     if (note.is_string() && std::find(notes_.begin(), notes_.end(), note.get<std::string>()) == notes_.end()) notes_.push_back(note);
   ++configured_;
   states_[rank].stage = Stage::plays;
+  if (refusal_) became_idle_.push_back(rank);
   begin_if_all_are_configured();
 }
 
@@ -130,7 +133,9 @@ void DriverRun::refused(std::uint32_t rank, const json& message) {
   ++configured_;
   unharmed_ = false;
   states_[rank].stage = Stage::plays;
-  became_idle_.push_back(rank);  // it will not come to what others may still meet for
+  // None comes to what others may still meet for: it, and those that wait for all to be configured, since no run follows.
+  for (std::uint32_t r = 0; r < states_.size(); ++r)
+    if (states_[r].stage == Stage::plays) became_idle_.push_back(r);
   begin_if_all_are_configured();
 }
 

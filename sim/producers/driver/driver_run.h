@@ -95,6 +95,7 @@ class DriverRun {
   bool settle();
   bool over() const;
   std::vector<std::uint32_t> owing() const;
+  bool waits_for_the_others_to_be_configured(std::uint32_t rank) const;
   std::uint32_t frontier() const;
   [[noreturn]] void fail(std::uint32_t rank, const std::string& what) const;
 

@@ -54,7 +54,14 @@ class Rank {
   bool odd_one() const { return rank_ + 1 == world_size_; }  // the rank that does what is wrong
 
   void configure(const json& message) {
-    if (is("refuses")) return events_.send({{"type", "refused"}, {"error", {{"type", "ValueError"}, {"text", "no such option"}}}, {"by_driver", false}});
+    if (is("refuses") || (is("refuses-on-a-rank") && odd_one())) return refuse({{"type", "ValueError"}, {"text", "no such option"}});
+    if (is("refuses-on-a-rank") && rank_ == 0) {
+      event_ = -1;
+      average({1});  // which the rank that refuses never comes to
+      const json error = error_.value_or(json{{"type", "RuntimeError"}, {"text", "the average is there"}});
+      error_.reset();
+      return refuse(error);
+    }
     if (is("fails")) return events_.send({{"type", "failure"}, {"text", "cannot go on"}, {"traceback", "line 1"}});
     stopped_ = false;
     stops_at_error_ = message["engine"].at("after_error") == "stop";
@@ -68,6 +75,8 @@ class Rank {
           {{"type", "streams"}, {"number", -1}, {"texts", {"default", "side", "copy_", "bucket.py:3 fill"}}, {"streams", {1, 2}}, {"entries", {{"allocate", 0, 64, 0, 4}}}});
     events_.send({{"type", "configured"}, {"notes", {"nothing is compiled"}}});
   }
+
+  void refuse(const json& error) { events_.send({{"type", "refused"}, {"error", error}, {"by_driver", false}}); }
 
   void clear() {
     sums_.clear();

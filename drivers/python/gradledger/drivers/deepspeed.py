@@ -126,11 +126,12 @@ class DeepSpeedDriver(Driver):
 
     def base_steps(self, *_: Any) -> None:
         with streams.paused():
-            given = list((self.muon or self.layout).applied())
+            stepped = list(self.layout.applied())  # of a rank's part there may be no matrix, and padding alone
+            given = list(self.muon.applied()) if self.muon else stepped
         if self.muon:
             self.muon.commit()
         self.applied += given
-        self.stepped = self.stepped or bool(given) or self.layout.steps_without_gradients
+        self.stepped = self.stepped or bool(given or stepped) or self.layout.steps_without_gradients
 
     def close(self) -> None:
         for block in reversed(self.blocks):

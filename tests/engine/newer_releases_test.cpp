@@ -286,5 +286,23 @@ TEST(empty_parameters, end_a_reduction_at_their_place_in_the_bucket_before_0_19_
   EXPECT_TRUE(std::all_of(before.begin(), before.end(), [](double g) { return g == 0; }));
 }
 
+// Where a parameter's place has an end behind its beginning. BF16_Optimizer at stage 0 of a pipeline divides too, and later stages have groups of their own.
+TEST(empty_parameters, inside_a_partition_are_refused_by_each_wrapper_that_divides_before_0_19_6) {
+  const auto refused_at = [](const std::vector<std::uint32_t>& sizes, std::uint32_t first_of_later_stage, const char* as_of) {
+    Scenario s = of_stage(0, Dtype::bfloat16, as_of, sizes);
+    s.engine.pipeline_stages = 2;
+    s.world_size = 4;
+    for (std::uint32_t p = first_of_later_stage; p < sizes.size(); ++p) s.parameters[p].pipeline_stage = 1;
+    const auto wrapper = deepspeed::select_wrapper(s);
+    return wrapper.ok() ? std::string() : wrapper.error().where;
+  };
+  EXPECT_EQ(refused_at({2, 0, 13, 9}, 3, "0.18.9"), "/parameters/1/numel");
+  EXPECT_EQ(refused_at({9, 2, 0, 13}, 1, "0.18.9"), "/parameters/2/numel");
+  EXPECT_EQ(refused_at({0, 2, 13, 9}, 3, "0.18.9"), "") << "it begins where a partition does";
+  EXPECT_EQ(refused_at({2, 0, 13, 9}, 3, "0.19.6"), "");
+  Scenario whole = of_stage(0, Dtype::bfloat16, "0.18.9", {2, 0, 13});
+  EXPECT_TRUE(deepspeed::select_wrapper(whole).ok()) << "each rank has all of it";
+}
+
 }  // namespace
 }  // namespace gradledger::testing

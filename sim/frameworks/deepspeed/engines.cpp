@@ -40,6 +40,14 @@ Result<Wrapper> select_stage0(const Scenario& s, const Behaviour& behaviour) {
   return mix;
 }
 
+Result<Wrapper> wrapper_of(const Scenario& s, const Behaviour& behaviour) {
+  const DeepSpeedConfig& config = deepspeed_config(s);
+  if (config.zero.stage == 0) return select_stage0(s, behaviour);
+  if (config.zero.stage == 3) return Wrapper::zero_stage_3;
+  if (config.zero.stage > 1 || s.model_dtype != Dtype::bfloat16 || grad_accum_dtype_of(s) != Dtype::float32 || config.offloads_optimizer()) return Wrapper::zero_stages_1_and_2;
+  return behaviour.bf16_acc_fp32_wrapper == Bf16Fp32Wrapper::bf16_optimizer ? Wrapper::bf16 : fp16_wrapper(s);
+}
+
 // Unmanaged accumulation came stage by stage.
 std::optional<InputError> unmanaged_refusal(const DeepSpeedConfig& config, UnmanagedAccumulation served) {
   using enum UnmanagedAccumulation;
@@ -56,21 +64,27 @@ std::optional<InputError> unmanaged_refusal(const DeepSpeedConfig& config, Unman
 
 // DeepSpeed#8280: before it a parameter without elements inside a partition found no master weights to be linked to. Round robin is not asked.
 // Since 0.19.8 such parameters are left out of their group, of which something must be left.
-std::optional<InputError> empty_parameter_refusal(const Scenario& s, const Behaviour& behaviour, Wrapper wrapper) {
+std::optional<InputError> empty_parameter_refusal(const Scenario& s, const Behaviour& behaviour, Wrapper wrapper, const RankGroup& group) {
   const auto without_elements = [&](std::uint32_t p) { return s.parameters[p].numel == 0; };
-  const bool leaves_out = behaviour.empty_parameter == EmptyParameter::left_out;
-  for (const RankGroup& group : optimizer_groups(s, 0)) {
-    if (leaves_out && !group.parameters.empty() && std::all_of(group.parameters.begin(), group.parameters.end(), without_elements))
-      return InputError{"/parameters/" + std::to_string(group.parameters.front()) + "/numel",
-                        std::string("DeepSpeed refuses this at initialisation: a group of the optimizer of which no parameter has elements (") +
-                            (wrapper == Wrapper::bf16 ? "ValueError" : "IndexError") + "); expected elements"};
-    if (behaviour.empty_parameter != EmptyParameter::looked_up) continue;
-    const FlatPartition layout(s, group.parameters, group.peers.size(), Dealing::in_order);
-    for (const std::uint32_t p : group.parameters)
-      if (without_elements(p) && layout.offset(p) < layout.padded() && layout.offset(p) % layout.partition() != 0)
-        return InputError{"/parameters/" + std::to_string(p) + "/numel",
-                          "DeepSpeed refuses this at initialisation: an empty parameter inside a rank's partition (AssertionError); expected elements, or it first"};
-  }
+  if (behaviour.empty_parameter == EmptyParameter::left_out && !group.parameters.empty() && std::all_of(group.parameters.begin(), group.parameters.end(), without_elements))
+    return InputError{"/parameters/" + std::to_string(group.parameters.front()) + "/numel",
+                      std::string("DeepSpeed refuses this at initialisation: a group of the optimizer of which no parameter has elements (") +
+                          (wrapper == Wrapper::bf16 ? "ValueError" : "IndexError") + "); expected elements"};
+  if (behaviour.empty_parameter != EmptyParameter::looked_up) return std::nullopt;
+  const FlatPartition layout(s, group.parameters, group.peers.size(), Dealing::in_order);
+  for (const std::uint32_t p : group.parameters)
+    if (without_elements(p) && layout.offset(p) < layout.padded() && layout.offset(p) % layout.partition() != 0)
+      return InputError{"/parameters/" + std::to_string(p) + "/numel",
+                        "DeepSpeed refuses this at initialisation: an empty parameter inside a rank's partition (AssertionError); expected elements, or it first"};
+  return std::nullopt;
+}
+
+// Of every rank: stages of a pipeline and experts' ranks have groups of their own.
+std::optional<InputError> empty_parameter_refusal(const Scenario& s, const Behaviour& behaviour, Wrapper wrapper) {
+  if (std::none_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.numel == 0; })) return std::nullopt;
+  for (std::uint32_t rank = 0; rank < s.world_size; ++rank)
+    for (const RankGroup& group : optimizer_groups(s, rank))
+      if (auto error = empty_parameter_refusal(s, behaviour, wrapper, group)) return error;
   return std::nullopt;
 }
 
@@ -134,14 +148,10 @@ Result<Wrapper> select_wrapper(const Scenario& scenario) {
   const auto behaviour = resolve_behaviour(scenario.engine.as_of);
   if (!behaviour) return behaviour.error();
   if (auto error = refusal(scenario, *behaviour)) return *error;
-  const DeepSpeedConfig& config = deepspeed_config(scenario);
-  if (config.zero.stage == 0) return select_stage0(scenario, *behaviour);
-  if (config.zero.stage == 3) return Wrapper::zero_stage_3;
-  const bool bf16_with_fp32 = config.zero.stage == 1 && scenario.model_dtype == Dtype::bfloat16 && grad_accum_dtype_of(scenario) == Dtype::float32 && !config.offloads_optimizer();
-  // A wrapper that divides nothing links nothing.
-  if (bf16_with_fp32 && behaviour->bf16_acc_fp32_wrapper != Bf16Fp32Wrapper::bf16_optimizer) return fp16_wrapper(scenario);
-  const Wrapper wrapper = bf16_with_fp32 ? Wrapper::bf16 : Wrapper::zero_stages_1_and_2;
-  if (auto error = empty_parameter_refusal(scenario, *behaviour, wrapper)) return *error;
+  const Result<Wrapper> wrapper = wrapper_of(scenario, *behaviour);
+  // The others divide nothing and link nothing.
+  if (!wrapper || (*wrapper != Wrapper::bf16 && *wrapper != Wrapper::zero_stages_1_and_2)) return wrapper;
+  if (auto error = empty_parameter_refusal(scenario, *behaviour, *wrapper)) return *error;
   return wrapper;
 }
 

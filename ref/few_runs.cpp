@@ -2,6 +2,7 @@
 // and only where these leave weights open there are more, up to a number that is larger where few elements have them. What is open then is looked for in
 // a run for each contribution.
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "ref/packed_runs.h"
@@ -110,18 +111,27 @@ Passes::Pairs Passes::not_shown(PackedRuns& runs) const {
   return out;
 }
 
-// What was taken apart goes into the ledger; what was not stays wrong, and is named by its values.
+// What was taken apart goes into the ledger; what was not stays wrong, and is named by its values. Values and sums may be wrong first after different
+// events: of each rank and window the first that is told names it, and the applied gradient.
 void Passes::keep_packed(PackedRuns& runs, Verdict& verdict) {
-  for (PackedRuns::Decoded& decoded : runs.decoded()) {
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> told;  // event, by rank and window
+  std::vector<bool> named;
+  for (const PackedRuns::Decoded& decoded : runs.decoded()) {
+    const std::vector<LedgerRow> rows = decoded.missing ? std::vector<LedgerRow>{} : ledger_.rows(decoded.entry);
+    named.push_back(std::any_of(rows.begin(), rows.end(), [](const LedgerRow& row) { return !row.balances(); }));
+    if (!named.back() || decoded.entry.role == Role::applied_gradient) continue;
+    const std::uint32_t event = decoded.entry.key.event;
+    std::uint32_t& first = told.try_emplace({decoded.entry.key.rank, decoded.entry.step}, event).first->second;
+    first = std::min(first, event);
+  }
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    PackedRuns::Decoded& decoded = runs.decoded()[i];
     const SnapshotKey key = decoded.entry.key;
-    bool named = false;
-    if (!decoded.missing) {
-      const std::vector<LedgerRow> rows = ledger_.rows(decoded.entry);
-      named = std::any_of(rows.begin(), rows.end(), [](const LedgerRow& row) { return !row.balances(); });
-      ledger_.put(std::move(decoded.entry));
-    }
+    const auto first = told.find({key.rank, decoded.entry.step});
+    if (decoded.entry.role != Role::applied_gradient && first != told.end() && first->second < key.event) continue;
+    if (!decoded.missing) ledger_.put(std::move(decoded.entry));
     // Wrong values of weights that balance in every run are rounding.
-    if (named || (decoded.only_in_values && !decoded.open && !decoded.missing && runs.classes() == 1)) continue;
+    if (named[i] || (decoded.only_in_values && !decoded.open && !decoded.missing && runs.classes() == 1)) continue;
     verdict.unexplained.push_back(key);
     const auto of_key = [&](const Mismatch& m) { return m.key == key; };
     if (std::any_of(evidence_.values.begin(), evidence_.values.end(), of_key)) continue;

@@ -64,6 +64,7 @@ void Passes::run(Verdict& verdict) {
   const auto& optimizers = timeline_.contract.optimizers;
   if (std::any_of(optimizers.begin(), optimizers.end(), [](const OptimizerConfig& o) { return o.type == OptimizerType::muon; }))
     verdict.left_out.push_back("weights that Muon updates, its orthogonalization, and norms and clipping of what that makes; its momentum is judged");
+  if (producer_.capabilities().one_pass || producer_.capabilities().few_runs) say_what_plants_hide(verdict);
   if (producer_.capabilities().one_pass) return one_pass(verdict);
   if (producer_.capabilities().few_runs) return few_runs(verdict);
   if (options_.executor == Executor::symbolic) return symbolic_run_alone(verdict);
@@ -80,6 +81,14 @@ void Passes::run(Verdict& verdict) {
   want_snapshots();
   if (range_.dyadic || range_.wide) decode(verdict);
   else decode_without_fingerprint(verdict);
+}
+
+// Without a run in which nothing is planted, nobody sees what else such a gradient holds.
+void Passes::say_what_plants_hide(Verdict& verdict) const {
+  std::set<std::string> hidden;
+  for (const Plant& plant : timeline_.planted)
+    if (const Parameter& parameter = workload_.parameters[plant.parameter]; parameter.numel == 1) hidden.insert(parameter.name);
+  for (const std::string& name : hidden) verdict.left_out.push_back("what the gradient of " + name + " holds beside the infinity or NaN that the script plants in its one element");
 }
 
 // Random, adversarial or given data, with every decision of the engine alive.

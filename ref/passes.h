@@ -47,6 +47,7 @@ class Passes {
   void value_pass(GradientKind kind, bool primary, Verdict& verdict);
   void value_pass(const GradientSource& given, bool primary, Verdict& verdict);
   std::uint64_t value_seed(GradientKind kind) const;
+  void say_what_plants_hide(Verdict& verdict) const;
   void one_pass(Verdict& verdict);
   void few_runs(Verdict& verdict);
   void first_packed_run(PackedRuns& runs, Verdict& verdict);

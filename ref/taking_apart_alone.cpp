@@ -77,7 +77,7 @@ BornOut TakingApart::bear_out() {
   // Two elements may have the same number. One that is there in place of the other is then told by its neighbours.
   open_where_wrong(wrong_as_due);
   constexpr double fine = 1.0 / 4096;  // where a quotient of numbers is no other one that is near
-  const bool told = ledger_.tolerance() == 0 || (elsewhere > 0 && ledger_.tolerance() < fine);
+  const bool told = elsewhere > 0 && ledger_.tolerance() < fine;
   for (LedgerColumn& column : entry_.columns)
     if (told) mark_misplaced(column);
   if (elsewhere > 0) return told ? BornOut::as_weights : BornOut::out_of_place;

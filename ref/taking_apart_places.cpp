@@ -6,6 +6,14 @@
 #include "ref/taking_apart.h"
 
 namespace gradledger::ref {
+namespace {
+
+// A planted NaN has no place in an order.
+bool all_finite(const std::vector<double>& values) {
+  return std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
+}
+
+}  // namespace
 
 // What is due of some contributions, by element of all parameters and by run.
 struct TakingApart::Part {
@@ -51,7 +59,8 @@ void TakingApart::look_elsewhere() {
         }
       }
     for (std::uint32_t p = 0; p < workload_.parameters.size(); ++p)
-      for (std::size_t i = 0; i < workload_.parameters[p].numel; ++i) part.known.try_emplace(part.due[first[p] + i], p);
+      for (std::size_t i = 0; i < workload_.parameters[p].numel; ++i)
+        if (all_finite(part.due[first[p] + i])) part.known.try_emplace(part.due[first[p] + i], p);
   }
   // Only parts that so many elements would hardly have by chance.
   constexpr double chance_max = 1.0 / 64;
@@ -66,6 +75,7 @@ void TakingApart::look_elsewhere() {
         std::vector<double> instead;  // of what is due of this part here
         for (std::size_t run = 0; run < rows_.size(); ++run)
           instead.push_back(rows_[run][e].held - parts[0].due[first[piece.parameter] + i][run] + part->due[first[piece.parameter] + i][run]);
+        if (!all_finite(instead)) continue;
         const auto of = part->known.find(instead);
         if (of == part->known.end() || std::none_of(instead.begin(), instead.end(), [](double h) { return h != 0; })) continue;
         became_[e] = elsewhere;

@@ -29,6 +29,8 @@ bool Naming::follows(std::uint32_t step) const {
 // added up have at most sqrt(n) times the norm of all of them.
 bool Naming::follows(const StepMismatch& mismatch) const {
   const std::uint32_t step = timeline_.events[mismatch.event].step;
+  // By how much these are off, shows behind the clipping alone, and the norm is of what came before it.
+  if (left_open_in(step)) return true;
   if (mismatch.finding != FindingClass::wrong_norm || !mismatch.quantity || gradients_are_named(step)) return follows(step);
   double squares = 0;
   for (const Mismatch& m : evidence_.values)

@@ -21,6 +21,11 @@ bool Naming::left_open(std::uint32_t step) const {
          std::any_of(verdict_.unexplained.begin(), verdict_.unexplained.end(), [&](const SnapshotKey& key) { return timeline_.events[key.event].step <= step; });
 }
 
+bool Naming::left_open_in(std::uint32_t step) const {
+  return verdict_.few_runs &&
+         std::any_of(verdict_.unexplained.begin(), verdict_.unexplained.end(), [&](const SnapshotKey& key) { return timeline_.events[key.event].step == step; });
+}
+
 bool Naming::left_open(const SnapshotKey& key) const { return std::find(verdict_.unexplained.begin(), verdict_.unexplained.end(), key) != verdict_.unexplained.end(); }
 
 void Naming::name_coverage() {

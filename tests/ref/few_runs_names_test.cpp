@@ -215,5 +215,72 @@ TEST(few_runs_name, weights_that_are_rounded_where_gradients_are_computed) {
                {"stale-gradient", "stream-race"});
 }
 
+// A planted NaN comes before and behind every number: what is due where it lies is no other element's.
+TEST(few_runs_name, what_is_stale_beside_a_nan_and_not_elements_of_others) {
+  expect_named(scenario_in(R"({"name": "a", "world_size": 4, "parameters": [{"name": "p0", "numel": 13}, {"name": "p1", "numel": 14, "used_by": "rank < 1"}], "model_dtype": "fp32",
+    "engine": {"framework": "fsdp2", "as_of": "2.15.0", "config": {"force_sum_reduction_for_comms": true, "reduce_scatter_unused_params": true, "calls_unused_units": true,
+    "input_requires_grad": true, "grad_scaler": {"init_scale": 64.0, "growth_interval": 1}}, "optimizer": {"type": "SGD", "lr": 1.0}},
+    "script": [{"zero_grad": "engine"}, {"backward": {}}, {"unscale": {}}, {"step": {}}, {"event": {"name": "set_is_last_backward", "value": false}},
+    {"no_sync": [{"backward": {}}]}, {"event": {"name": "set_is_last_backward", "value": true}}, {"backward": {}},
+    {"overflow": {"ranks": [0], "micro_batch": 1, "value": "nan"}}, {"step": {}}]})"),
+               {"stale-gradient"});
+}
+
+// 16 bits round what is added up again and again, also where one contribution is alone: a weight of 25/76 is one of 21/64, and no quotient of two numbers.
+TEST(few_runs_name, weights_that_repeated_sums_round_and_not_elements_of_others) {
+  expect_named(scenario_in(R"({"name": "a", "world_size": 4, "parameters": [{"name": "p0", "numel": 24}, {"name": "p1", "numel": 14}], "model_dtype": "bf16",
+    "engine": {"framework": "megatron", "as_of": "0.19.0", "config": {"ddp": {"use_distributed_optimizer": true, "average_in_collective": true},
+    "optimizer_config": {"clip_grad": 0.0}, "schedule": {"num_microbatches": 1, "loss": "mean"}}, "optimizer": {"type": "SGD", "lr": 1.0}},
+    "script": [{"backward": {}}, {"event": {"name": "finalize_model_grads"}}, {"backward": {}}, {"backward": {}}, {"backward": {}}, {"step": {}},
+    {"event": {"name": "start_grad_sync"}}, {"backward": {}}, {"backward": {}}, {"event": {"name": "finalize_model_grads"}}, {"backward": {}}, {"backward": {}}, {"step": {}},
+    {"event": {"name": "forward_backward_func"}}, {"backward": {}}, {"backward": {}}, {"backward": {}}, {"backward": {}}, {"step": {}}]})"),
+               {"missing-reduction", "stale-gradient"});
+}
+
+// Rank 3 has two elements, whose values are wrong first and whose sums are wrong first behind another event.
+TEST(few_runs_name, of_a_window_what_is_wrong_first_be_it_in_values_or_in_sums) {
+  expect_named(scenario_in(R"({"name": "a", "world_size": 4, "parameters": [{"name": "p0", "numel": 11}, {"name": "p1", "numel": 1}], "model_dtype": "fp32",
+    "engine": {"framework": "deepspeed", "as_of": "0.19.8", "config": {"gradient_accumulation_steps": 3, "gradient_clipping": 4.0, "zero_optimization": {"stage": 3,
+    "use_multi_rank_bucket_allreduce": false, "reduce_bucket_size": 40, "overlap_comm": false, "sub_group_size": 16}}, "optimizer": {"type": "SGD", "lr": 1.0},
+    "sequence_parallel_size": 2},
+    "script": [{"backward": {}}, {"zero_grad": "engine"}, {"coalesce": [{"forward": {}}, {"backward": {"of": 0}}]}, {"zero_grad": "optimizer"},
+    {"coalesce": [{"backward": {}}]}, {"zero_grad": "optimizer"}, {"step": {}}, {"zero_grad": "engine"}, {"backward": {"scale_wrt_gas": false, "phases": 3}},
+    {"zero_grad": "engine"}, {"step": {}}]})"),
+               {"wrong-scale"});
+}
+
+// The norm is of gradients whose weights stay open here, and what a step applies is clipped by it.
+TEST(few_runs_name, no_norm_of_gradients_that_they_leave_open) {
+  const Scenario scenario = scenario_in(R"({"name": "a", "world_size": 2, "parameters": [{"name": "p0", "numel": 8}], "model_dtype": "fp16", "tokens": 4,
+    "engine": {"framework": "megatron", "as_of": "0.19.0", "config": {"ddp": {"use_distributed_optimizer": true},
+    "optimizer_config": {"clip_grad": 0.5, "initial_loss_scale": 64.0, "loss_scale_window": 2}, "model": {"calculate_per_token_loss": true}}, "optimizer": {"type": "SGD", "lr": 1.0}},
+    "contract": {"window": "since_last_step", "average_over": "world", "divide_by": "tokens"},
+    "script": [{"repeat": {"times": 4, "of": [{"backward": {"weight": "tokens"}}]}}, {"step": {}}]})");
+  const Timeline timeline = make_timeline(scenario).value();
+  const TwoVerdicts verdicts = judge_twice(scenario, timeline, [&] { return make_producer(scenario, timeline); });
+  EXPECT_TRUE(verdicts.told_open()) << sentences(verdicts.few);
+  EXPECT_FALSE(classes(verdicts.few).contains("wrong-norm")) << sentences(verdicts.few);
+}
+
+// Its one element is an infinity in every run: that the factor is lost, no run shows, and the verdict says so.
+TEST(few_runs, say_which_gradients_a_planted_infinity_hides) {
+  const auto of_size = [](int numel) {
+    const Scenario scenario = scenario_in(sharded(fmt::format(R"([{{"name": "p0", "numel": {}}}])", numel), "bf16", "0.19.8",
+                                                  R"({"gradient_accumulation_steps": 1, "gradient_allreduce_op": "sum", "data_types": {"grad_accum_dtype": "fp32"},
+        "gradient_clipping": 0.0, "bf16": {"enabled": true}, "zero_optimization": {"stage": 1}})",
+                                                  R"([{"backward": {}}, {"set_boundary": true}, {"set_gradient": {"parameter": "p0", "times": 3.0}},
+        {"overflow": {"ranks": [1], "micro_batch": 0}}, {"step": {}}])",
+                                                  4, "none"));
+    return judge_by_few(scenario);
+  };
+  const auto says = [](const ref::Verdict& verdict) {
+    return std::any_of(verdict.left_out.begin(), verdict.left_out.end(), [](const std::string& what) { return what.find("gradient of p0 holds beside") != std::string::npos; });
+  };
+  const ref::Verdict hidden = of_size(1), seen = of_size(2);
+  EXPECT_TRUE(says(hidden));
+  EXPECT_FALSE(says(seen));
+  EXPECT_FALSE(seen.findings.empty()) << "the other element tells";
+}
+
 }  // namespace
 }  // namespace gradledger::testing

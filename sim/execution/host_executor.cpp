@@ -90,9 +90,6 @@ class HostExecutor::Run {
       }
     } while (passes_barrier());
     if (alike_) alike_->catch_up(true);
-    // What raised is over, whatever its device still waits for.
-    for (std::uint32_t r = 0; r < ranks_.size(); ++r)
-      if (classes_.leads(r) && !ranks_[r].finished && raised(ranks_[r])) finish(static_cast<std::uint16_t>(r));
     const bool ended = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.finished; });
     if (!ended && !mismatched_) sink_.deadlock(rendezvous_.deadlock());
     summary_.completed = ended && std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.errors.empty(); });
@@ -192,8 +189,6 @@ class HostExecutor::Run {
   static bool ran_dry(const Rank& rank) {
     return std::all_of(rank.head.begin(), rank.head.end(), [](std::uint32_t head) { return head == no_index; });
   }
-
-  static bool raised(const Rank& rank) { return !rank.errors.empty() && rank.emitted_all && rank.head[static_cast<std::size_t>(Stream::host)] == no_index; }
 
   static bool waits_for_value(const Rank& rank) { return rank.engine && rank.engine->suspended(); }
 

@@ -51,8 +51,7 @@ MismatchRecord Rendezvous::mismatch(const Meeting& meeting, const char* what) co
 DeadlockRecord Rendezvous::deadlock() const {
   DeadlockRecord record;
   for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
-    WaitingRank waiting{r, ranks_[classes_.leader(r)].event, {}, ranks_[r].finished};
-    if (!waiting.finished) waiting.collective = awaited_by(static_cast<std::uint16_t>(r));
+    WaitingRank waiting{r, ranks_[classes_.leader(r)].event, awaited_by(static_cast<std::uint16_t>(r)), ranks_[r].finished};
     if (waiting.collective) waiting.event = waiting.collective->event;
     else if ((waiting.sender = late_sender(r))) waiting.event = program_of(r).ops[ranks_[classes_.leader(r)].head[0]].event;
     record.ranks.push_back(std::move(waiting));

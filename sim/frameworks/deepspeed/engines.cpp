@@ -83,7 +83,7 @@ std::optional<InputError> empty_parameter_refusal(const Scenario& s, const Behav
 std::optional<InputError> empty_parameter_refusal(const Scenario& s, const Behaviour& behaviour, Wrapper wrapper) {
   if (std::none_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.numel == 0; })) return std::nullopt;
   for (std::uint32_t rank = 0; rank < s.world_size; ++rank)
-    for (const RankGroup& group : optimizer_groups(s, rank))
+    for (const RankGroup& group : sorted_groups(s, rank))
       if (auto error = empty_parameter_refusal(s, behaviour, wrapper, group)) return error;
   return std::nullopt;
 }

@@ -1,5 +1,7 @@
 #include "sim/frameworks/deepspeed/settings.h"
 
+#include <algorithm>
+
 #include "sim/frameworks/deepspeed/behaviour.h"
 #include "sim/frameworks/watched_switch.h"
 
@@ -31,6 +33,16 @@ Dtype communication_dtype_of(const Scenario& scenario) {
   const DeepSpeedConfig& config = deepspeed_config(scenario);
   if (scenario.engine.sequence_parallel_size > 1) return config.seq_parallel_communication_data_type.value_or(Dtype::float32);
   return config.communication_data_type.value_or(scenario.model_dtype);
+}
+
+// original_muon.py: MuonWithAuxAdam.__init__, at 0.18.7 and 0.19.8
+std::vector<RankGroup> sorted_groups(const Scenario& scenario, std::uint32_t rank) {
+  std::vector<RankGroup> out = optimizer_groups(scenario, rank);
+  for (RankGroup& group : out)
+    if (group.optimizer.type == OptimizerType::muon)
+      std::stable_sort(group.parameters.begin(), group.parameters.end(),
+                       [&](std::uint32_t a, std::uint32_t b) { return scenario.parameters[a].numel > scenario.parameters[b].numel; });
+  return out;
 }
 
 }  // namespace gradledger

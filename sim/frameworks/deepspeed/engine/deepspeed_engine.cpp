@@ -360,7 +360,7 @@ void DeepSpeedEngine::share_overflow(ProgramWriter& w, Slice flag) const {
 }
 
 std::vector<RankGroup> DeepSpeedEngine::rank_groups() const {
-  std::vector<RankGroup> out = optimizer_groups(scenario(), rank());
+  std::vector<RankGroup> out = sorted_groups(scenario(), rank());
   for (RankGroup& group : out)
     if (tensor_ranks_.size() > 1) group.peers = peers_;
   return out;

@@ -51,7 +51,7 @@ class TorchLoop(Driver):
         self.scaler = self.make_scaler()
         self.unscaled = False  # by the scaler, since its last update
         self.gradient_scale = self.backward_scale = 1.0  # of param.grad, and of what unscaling does not reach
-        self.applied = optimizers.Applied(self.optimizer, self.pieces, lambda: self.gradient_scale)
+        self.applied = self.make_applied()
         self.losses: dict[int, tuple[Graph, torch.Tensor]] = {}
         self.blocks: list[AbstractContextManager[Any]] = []
         self.known: dict[str, Any] = {}
@@ -79,6 +79,9 @@ class TorchLoop(Driver):
         trained = self.trained()
         self.name_trained(trained)
         return optimizers.make(self.configuration, trained)
+
+    def make_applied(self) -> optimizers.Applied:
+        return optimizers.Applied(self.optimizer, self.pieces, lambda: self.gradient_scale)
 
     def name_trained(self, trained: Mapping[int, torch.Tensor]) -> None:
         for p, tensor in trained.items():

@@ -2,24 +2,19 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Iterable, Iterator, Mapping
+from typing import Any, Iterator, Mapping
 
 import megatron_fsdp as package
 import torch
-import torch.distributed as dist
 
-from ..driver import DTYPES, Backward, Buffer, Configuration, Piece, Refused, local
-from ..meshes import meshes_of
+from ..driver import Backward, Buffer, Configuration, Piece, Refused, local
 from ..model import Graph, Layer
-from ..torch_loop import TorchLoop
-from . import megatron_fsdp_cpu as cpu
-from .fsdp2 import WRAPS
 from .fsdp2_model import ShardedModel, Unit
-from .megatron_fsdp_setup import Shape, first_mesh, has_policies, precision_arguments
+from .megatron_fsdp_loop import OfMegatronFsdp, dtypes_of
+from .megatron_fsdp_setup import first_mesh, has_policies, precision_arguments
 
 STRATEGIES = ("optim_grads_params", "no_shard", "optim", "optim_grads")
 OUTER = ("no_shard", "optim")
-DTYPES_OF = ("main_params_dtype", "main_grads_dtype", "grad_comm_dtype")
 PASSED_ON = ("zero_dp_strategy", "outer_dp_sharding_strategy", "sync_model_each_microbatch", "overlap_grad_reduce", "average_in_collective", "calculate_per_token_loss")
 
 
@@ -32,68 +27,6 @@ class Wrapped(torch.nn.Module):
 
     def forward(self, graph: Graph) -> torch.Tensor:
         return self.model(graph)
-
-
-class OfMegatronFsdp(TorchLoop):
-    """What both versions have in common."""
-
-    packages = ("torch", "megatron-fsdp")
-    preload = ("torch._dynamo", "torch.distributed.tensor")
-    model: ShardedModel
-
-    def check(self, configuration: Configuration) -> None:
-        super().check(configuration)
-        if "grad_scaler" in configuration.config:
-            raise Refused("engine.config has grad_scaler, and a loop of Megatron-FSDP's scales no loss")
-        if configuration.config.get("wrap", "layers") not in WRAPS:
-            raise Refused(f"engine.config.wrap is {configuration.config['wrap']!r}; expected one of {', '.join(WRAPS)}")
-        if any(parameter.tied_to is not None for parameter in configuration.parameters):
-            raise Refused("tied parameters; expected each of them used once")
-        if not isinstance(configuration.engine.get("as_of", ""), str):
-            raise Refused("switches of single behaviours are of the simulator; expected a release")
-        dtypes_of(configuration)
-
-    def make_model(self) -> ShardedModel:
-        names = self.configuration.config.get("mesh")
-        self.shape: Shape = (self.groups.size(names[0]), self.groups.size(names[1])) if names else None
-        if names:
-            meshes_of(self.groups, self.device.type, names)  # refuses what no mesh of ranks in order is
-        if self.device.type == "cpu":
-            self.stand_in_for_cuda()
-            self.notes.append(cpu.NOTE)
-        return ShardedModel(self.configuration, self.device)
-
-    def stand_in_for_cuda(self) -> None:
-        cpu.cuda_does_nothing()
-        cpu.meshes_without_children()
-        if not hasattr(dist, "_make_nccl_premul_sum") or dist.get_backend() == "gloo":
-            without_nccl()
-
-    def of_name(self, name: str) -> int:
-        """Number of a parameter, by its name in the model."""
-        return self.number_of[name]
-
-    def facts(self) -> dict[str, Any]:
-        return self.known
-
-
-_collectives: list[cpu.Collectives] = []
-
-
-def without_nccl() -> None:
-    """Once for each process: the next engine finds what the last one put there."""
-    if not _collectives:
-        _collectives.append(cpu.Collectives())
-        cpu.collectives_one_by_one()
-
-
-def dtypes_of(configuration: Configuration) -> dict[str, torch.dtype | None]:
-    given = configuration.config.get("mixed_precision") or {}
-    if unknown := sorted(given.keys() - set(DTYPES_OF)):
-        raise Refused(f"engine.config.mixed_precision has {', '.join(unknown)}; expected {', '.join(DTYPES_OF)}")
-    if wrong := [value for value in given.values() if value is not None and value not in DTYPES]:
-        raise Refused(f"engine.config.mixed_precision has {wrong[0]!r}; expected one of {', '.join(DTYPES)}, or null")
-    return {key: None if value is None else DTYPES[value] for key, value in given.items()}
 
 
 class MegatronFsdp(OfMegatronFsdp):
@@ -141,7 +74,8 @@ class MegatronFsdp(OfMegatronFsdp):
         if not self.extended:
             return out
         takes_model = "model" in inspect.signature(package.fully_shard_optimizer).parameters  # up to 0.1
-        return package.fully_shard_optimizer(*([self.module] if takes_model else []), out)
+        package.fully_shard_optimizer(*([self.module] if takes_model else []), out)
+        return out
 
     def piece(self, number: int, tensor: torch.Tensor) -> Piece:
         group, item = self.item_of(number)
@@ -195,12 +129,6 @@ class MegatronFsdp(OfMegatronFsdp):
 
     # ---- what the rank holds
 
-    def buffers(self, after: str) -> Iterable[Buffer]:
-        yield from self.accumulated()
-        yield from self.applied.take()[1]
-        if after == "step":
-            yield from self.weights_of_rank()
-
     def label(self, buffer: str, group: Any) -> str:
         return f"{buffer}[{self.configuration.parameters[self.raw[group.params[0]]].name}]"
 
@@ -222,15 +150,12 @@ class MegatronFsdp(OfMegatronFsdp):
         return Buffer(self.label(name, group), role, tensors, pieces)
 
     def weights_of_rank(self) -> Iterator[Buffer]:
-        """What the rank steps of the weights that compute, and what it is that the optimizer steps."""
-        from ..optimizers import moments
         for stepped, name in self.names.items():
             p, begin, numel = self.pieces(stepped)[0]
             group, item = self.item_of(p)
             yield Buffer(name, "parameter", self.computing(group, item, begin, numel), [(p, begin, numel)])
             if group.main_weight_buffer is not None:
                 yield Buffer(f"{name}.main_weight", "master parameter", stepped, [(p, begin, numel)])
-        yield from moments(self.optimizer, self.names, self.pieces)
 
     def computing(self, group: Any, item: int, begin: int, numel: int) -> torch.Tensor:
         buffer = group.model_weight_buffer

@@ -230,7 +230,7 @@ class TorchLoop(Driver):
     def save(self) -> None:
         """What loops save: a state_dict of the model, of the optimizer and of the scaler. None of them has a gradient."""
         state = {"model": self.model_state(), "optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict() if self.scaler else None}
-        self.saved = copy.deepcopy(state)
+        self.saved = self.copied(state)
 
     def restore(self) -> None:
         """A new process would: all that a loop makes, made again from the same configuration. Each rank loads what it saved."""
@@ -238,7 +238,10 @@ class TorchLoop(Driver):
             raise Refused("restore without a save before it")
         self.close()
         self.start()
-        self.load(copy.deepcopy(self.saved))
+        self.load(self.copied(self.saved))
+
+    def copied(self, state: dict[str, Any]) -> dict[str, Any]:
+        return copy.deepcopy(state)
 
     def load(self, state: dict[str, Any]) -> None:
         self.load_model_state(state["model"])

@@ -6,6 +6,7 @@ from typing import Any, Iterator, Mapping
 
 import megatron_fsdp as package
 import torch
+from torch.utils._pytree import tree_map
 
 from ..driver import Backward, Buffer, Configuration, Piece, Refused, local
 from ..model import Graph, Layer
@@ -126,6 +127,10 @@ class MegatronFsdp(OfMegatronFsdp):
         if of == "engine" or not self.extended:
             self.module.zero_grad_buffer()
         self.reduced = self.partial = self.is_applied = False
+
+    def copied(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Of a parameter that a rank has nothing of no storage can be copied."""
+        return tree_map(lambda value: value.detach().clone() if isinstance(value, torch.Tensor) else value, state)
 
     # ---- what the rank holds
 

@@ -10,6 +10,7 @@
 #include "sim/frameworks/megatron_fsdp/contract.h"
 #include "sim/frameworks/megatron_fsdp/megatron_fsdp_engine.h"
 #include "sim/frameworks/megatron_fsdp/methods.h"
+#include "sim/frameworks/megatron_fsdp/setup.h"
 #include "tests/engine/sharded_run.h"
 
 namespace gradledger::megatron_fsdp {
@@ -98,6 +99,22 @@ TEST(megatron_fsdp_optim, scatters_since_0_3) {
 
 TEST(megatron_fsdp_sums, are_not_scaled_for_a_loop_that_divides_by_tokens) {
   EXPECT_EQ(run({backward}, R"({"calculate_per_token_loss": true})").calls[0], "scatter 6, scatter 6, scatter 4");
+}
+
+TEST(megatron_fsdp_param_groups, are_replaced_by_one_before_0_2_2_where_the_optimizer_is_extended) {
+  Scenario s = sharded_scenario({backward, step});
+  s.engine.optimizer.learning_rate = 1;
+  s.engine.param_groups = {{.parameters = {0}, .learning_rate = 0.25, .weight_decay = std::nullopt},
+                           {.parameters = {1, 2}, .learning_rate = std::nullopt, .weight_decay = std::nullopt}};
+  const auto rate = [&](const char* config_text, const char* release) {
+    const MegatronFsdpConfig config = config_of(config_text);
+    return megatron_fsdp::Setup{{.scenario = &s, .timeline = nullptr, .rank = 0}, &config, behaviour_of({release, {}}).value(), {}}.optimizer_of(0).learning_rate;
+  };
+  EXPECT_EQ(rate("{}", "0.1.0"), 1);
+  EXPECT_EQ(rate("{}", "0.2.1"), 1);
+  EXPECT_EQ(rate("{}", "0.2.2"), 0.25);
+  EXPECT_EQ(rate("{}", "0.6.1"), 0.25);
+  EXPECT_EQ(rate(R"({"fully_shard_optimizer": false})", "0.1.0"), 0.25);
 }
 
 TEST(megatron_fsdp_streams, are_ordered) {

@@ -10,6 +10,7 @@
 #include "sim/frameworks/megatron_fsdp/contract.h"
 #include "sim/frameworks/megatron_fsdp/megatron_fsdp_engine.h"
 #include "sim/frameworks/megatron_fsdp/methods.h"
+#include "sim/frameworks/megatron_fsdp/setup.h"
 #include "tests/engine/sharded_run.h"
 
 namespace gradledger::megatron_fsdp {
@@ -100,6 +101,22 @@ TEST(megatron_fsdp_sums, are_not_scaled_for_a_loop_that_divides_by_tokens) {
   EXPECT_EQ(run({backward}, R"({"calculate_per_token_loss": true})").calls[0], "scatter 6, scatter 6, scatter 4");
 }
 
+TEST(megatron_fsdp_param_groups, are_replaced_by_one_before_0_2_2_where_the_optimizer_is_extended) {
+  Scenario s = sharded_scenario({backward, step});
+  s.engine.optimizer.learning_rate = 1;
+  s.engine.param_groups = {{.parameters = {0}, .learning_rate = 0.25, .weight_decay = std::nullopt},
+                           {.parameters = {1, 2}, .learning_rate = std::nullopt, .weight_decay = std::nullopt}};
+  const auto rate = [&](const char* config_text, const char* release) {
+    const MegatronFsdpConfig config = config_of(config_text);
+    return megatron_fsdp::Setup{{.scenario = &s, .timeline = nullptr, .rank = 0}, &config, behaviour_of({release, {}}).value(), {}}.optimizer_of(0).learning_rate;
+  };
+  EXPECT_EQ(rate("{}", "0.1.0"), 1);
+  EXPECT_EQ(rate("{}", "0.2.1"), 1);
+  EXPECT_EQ(rate("{}", "0.2.2"), 0.25);
+  EXPECT_EQ(rate("{}", "0.6.1"), 0.25);
+  EXPECT_EQ(rate(R"({"fully_shard_optimizer": false})", "0.1.0"), 0.25);
+}
+
 TEST(megatron_fsdp_streams, are_ordered) {
   EXPECT_EQ(run({no_sync({backward}), backward, finish, step, item(ScriptKind::optimizer_zero_grad), backward, step}, R"({"sync_model_each_microbatch": false})").races, 0u);
 }
@@ -139,10 +156,10 @@ TEST(megatron_fsdp_admission, takes_ranks_that_disagree_where_gradients_are_whol
 
 TEST(megatron_fsdp_history, names_runs_of_releases_that_differ) {
   const History& known = *framework_named("megatron-fsdp")->history();
-  EXPECT_EQ(known.points(), (std::vector<std::string>{"0.1.0", "0.3.0", "0.4.0", "0.5.0"}));
+  EXPECT_EQ(known.points(), (std::vector<std::string>{"0.1.0", "0.2.2", "0.3.0", "0.4.0", "0.5.0"}));
   std::vector<std::string> rows;
   for (const History::ReleaseRow& row : known.release_rows()) rows.push_back(row.releases);
-  EXPECT_EQ(rows, (std::vector<std::string>{"0.1.0 to 0.2.3", "0.3.0 to 0.3.1", "0.4.0", "0.5.0 to 0.6.1"}));
+  EXPECT_EQ(rows, (std::vector<std::string>{"0.1.0 to 0.2.1", "0.2.2 to 0.2.3", "0.3.0 to 0.3.1", "0.4.0", "0.5.0 to 0.6.1"}));
   for (const auto& [release, value] : {std::pair("0.2.3", "no"), std::pair("0.3.0", "yes"), std::pair("0.4.0", "yes"), std::pair("0.5.0", "no"), std::pair("head", "no")})
     EXPECT_EQ(known.switch_value({release, {}}, "averages_in_collective"), value) << release;
   EXPECT_EQ(known.behaviour_of({"head", {}}), known.behaviour_of({"0.6.1", {}}));

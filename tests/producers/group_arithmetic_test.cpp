@@ -71,6 +71,35 @@ TYPED_TEST(floats_of, sums_and_averages_are_those_of_the_ring) {
   EXPECT_EQ(cases, 90u);
 }
 
+// One third has a rounding of its own, and products are added without one.
+TEST(sums_times_a_factor, are_those_of_fused_products_in_the_order_of_the_ring) {
+  const std::size_t world = 3;
+  const auto third = static_cast<float>(1.0 / 3);
+  const auto inputs = rank_inputs<float>(world, 30, 5);
+  std::vector<Bytes> data;
+  for (const auto& input : inputs) data.push_back(bytes_of(input));
+  std::vector<GroupRequest> calls = calls_of(GroupCall::reduce_scatter, GroupOperator::sum, GroupDtype::fp32, data);
+  for (GroupRequest& call : calls) call.factor = 1.0 / 3;
+  const std::vector<Bytes> out = results(calls);
+  std::size_t told = 0;
+  for (std::size_t owner = 0; owner < world; ++owner)
+    for (std::size_t i = 0; i < 10; ++i) {
+      const auto of = [&](std::size_t hop) { return inputs[(owner + hop) % world][owner * 10 + i]; };
+      const float expected = std::fma(of(3), third, std::fma(of(2), third, of(1) * third)), rounded = of(1) * third + of(2) * third + of(3) * third;
+      float got = 0;
+      std::memcpy(&got, out[owner].data() + i * sizeof got, sizeof got);
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(got), std::bit_cast<std::uint32_t>(expected)) << owner << " " << i;
+      told += std::bit_cast<std::uint32_t>(expected) != std::bit_cast<std::uint32_t>(rounded);
+    }
+  EXPECT_GT(told, 0u) << "the values tell a fused product from a rounded one";
+}
+
+TEST(sums_times_a_factor, of_two_factors_fit_no_more_than_two_operators) {
+  std::vector<GroupRequest> calls = calls_of(GroupCall::all_reduce, GroupOperator::sum, GroupDtype::fp32, {Bytes(8), Bytes(8)});
+  calls[1].factor = 0.5;
+  EXPECT_STREQ(driver::misfit(std::vector<const GroupRequest*>{&calls[0], &calls[1]}), "operator");
+}
+
 template <class T>
 T lesser(T a, T b, bool greater) {
   const reference::Format f = reference::format_of<T>;

@@ -79,6 +79,17 @@ TEST(group_messages, of_every_dtype_and_operator_are_read) {
   for (int i = 1; i < driver::group_operators; ++i) EXPECT_EQ(read(with({{"operator", name_of(static_cast<GroupOperator>(i))}}))->op, static_cast<GroupOperator>(i));
 }
 
+TEST(group_messages, of_a_sum_of_floats_may_have_a_factor) {
+  EXPECT_EQ(read(right())->factor, 1);
+  const auto request = read(with({{"factor", 0.25}}));
+  ASSERT_TRUE(request.ok()) << request.error().text();
+  EXPECT_EQ(request->factor, 0.25);
+  EXPECT_EQ(driver::call_text(*request, 2, 9).substr(0, 37), "all_reduce sum times 0.25 of 2 bf16 (");
+  for (const json& wrong : {json("x"), json(true), json(std::numeric_limits<double>::infinity())}) expect_fault("/factor", with({{"factor", wrong}}));
+  expect_fault("/factor", with({{"factor", 0.25}, {"operator", "avg"}}));
+  expect_fault("/factor", with({{"factor", 0.25}, {"dtype", "int16"}}));
+}
+
 TEST(hostile_group_messages, that_miss_a_key_or_have_another_are_refused_with_its_name) {
   const json message = right();
   for (const auto& [key, value] : message.items())

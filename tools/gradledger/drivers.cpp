@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 6> drivers{"deepspeed", "ddp", "fsdp2", "fsdp1", "megatron", "torch"};
-constexpr std::array<std::string_view, 4> without_streams{"ddp", "fsdp1", "megatron", "torch"};
+constexpr std::array<std::string_view, 8> drivers{"deepspeed", "ddp", "fsdp2", "fsdp1", "megatron", "megatron-fsdp", "megatron-fsdp-v2", "torch"};
+constexpr std::array<std::string_view, 6> without_streams{"ddp", "fsdp1", "megatron", "megatron-fsdp", "megatron-fsdp-v2", "torch"};
 constexpr std::string_view own = "python:", program = "program:";
 
 // The package of drivers: where the environment says, beside the command, or in the sources that it was built of. A wheel has it where

@@ -76,9 +76,9 @@ std::optional<InputError> take_overrides(Options& options) {
 }
 
 void add_producer(CLI::App* verb, Options& options) {
-  verb->add_option(
-          "--producer", options.producer,
-          "Who runs the script: host, gpu, a real framework (deepspeed, ddp, fsdp2, fsdp1, megatron, torch), or a driver of your own (python:MODULE:FACTORY, program:PATH)")
+  verb->add_option("--producer", options.producer,
+                   "Who runs the script: host, gpu, a real framework (deepspeed, ddp, fsdp2, fsdp1, megatron, megatron-fsdp, megatron-fsdp-v2, torch), or a driver "
+                   "of your own (python:MODULE:FACTORY, program:PATH)")
       ->check(check_producer)
       ->capture_default_str();
   verb->add_option("--ranks", options.ranks, "Where the ranks of the gpu producer are: threads of this process, processes, or started by torchrun, mpirun or srun")

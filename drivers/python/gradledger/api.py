@@ -16,7 +16,7 @@ from .findings import Gate, Report, Row
 
 Scenario = Union[Mapping[str, Any], str, "os.PathLike[str]"]
 Driver = Union[str, Callable[[int, int], Any]]
-BUILT_IN = ("deepspeed", "ddp", "fsdp2", "fsdp1", "megatron", "torch")
+BUILT_IN = ("deepspeed", "ddp", "fsdp2", "fsdp1", "megatron", "megatron-fsdp", "megatron-fsdp-v2", "torch")
 SIMULATED = (None, "host", "gpu")
 
 

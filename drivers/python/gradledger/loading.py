@@ -11,7 +11,9 @@ from . import streams
 from .driver import Driver
 
 BUILT_IN = {"torch": "gradledger.drivers.torch:Torch", "ddp": "gradledger.drivers.ddp:Ddp", "fsdp2": "gradledger.drivers.fsdp2:Fsdp2",
-            "fsdp1": "gradledger.drivers.fsdp1:Fsdp1", "deepspeed": "gradledger.drivers.deepspeed:DeepSpeedDriver", "megatron": "gradledger.drivers.megatron:Megatron"}
+            "fsdp1": "gradledger.drivers.fsdp1:Fsdp1", "deepspeed": "gradledger.drivers.deepspeed:DeepSpeedDriver", "megatron": "gradledger.drivers.megatron:Megatron",
+            "megatron-fsdp": "gradledger.drivers.megatron_fsdp:MegatronFsdp",
+            "megatron-fsdp-v2": "gradledger.drivers.megatron_fsdp_v2:MegatronFsdpV2"}
 Factory = Callable[[int, int], Driver]
 
 

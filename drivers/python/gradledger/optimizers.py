@@ -80,10 +80,11 @@ def as_they_were(gradients: Iterable[torch.Tensor]) -> Iterator[None]:
 
 
 class Applied:
-    """What an optimizer's step is given, seen when it begins. `scale` is what gradients are multiplied by at that time."""
+    """What an optimizer's step is given, seen when it begins. `scale` is what gradients are multiplied by at that time, `of` what a rank has of one."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, pieces: Pieces, scale: Callable[[], float] = lambda: 1.0, name: str = "param.grad") -> None:
-        self.pieces, self.scale, self.name = pieces, scale, name
+    def __init__(self, optimizer: torch.optim.Optimizer, pieces: Pieces, scale: Callable[[], float] = lambda: 1.0, name: str = "param.grad",
+                 of: Callable[[torch.Tensor], torch.Tensor] = local) -> None:
+        self.pieces, self.scale, self.name, self.of = pieces, scale, name, of
         self.steps = 0
         self.seen: list[Buffer] = []
         self.hook = optimizer.register_step_pre_hook(self.look)
@@ -98,7 +99,7 @@ class Applied:
         for parameter in (parameter for group in optimizer.param_groups for parameter in group["params"]):
             if parameter.grad is None:
                 continue
-            gradient, where = local(parameter.grad), self.pieces(parameter)
+            gradient, where = self.of(parameter.grad), self.pieces(parameter)
             if gradient.numel() != sum(piece[2] for piece in where):
                 break  # the step is about to fail on it, behind those before it
             tensors, pieces = by_dtype.setdefault(gradient.dtype, ([], []))

@@ -70,7 +70,7 @@ class LedgerGroup(dist.ProcessGroup):
         pending = []
         for output, given in zip(asked, lists, strict=True):
             self._expect_one_for_each(given)
-            ordered = [multiplied(given[i], opts) for i in self._by_member]
+            ordered = [given[i] for i in self._by_member]
             pending.append(self._reduction("reduce_scatter", output, opts, Fill([output]), numel=sum(tensor.numel() for tensor in ordered),
                                            data=joined(ordered), **parts_if_unequal(ordered)))
         return self._work(pending, asked, opts)
@@ -84,7 +84,6 @@ class LedgerGroup(dist.ProcessGroup):
         pending = []
         for output, given in zip(outputs, inputs, strict=True):
             self._expect_sizes(output.numel() * self.size(), given.numel())
-            given = multiplied(given, opts)
             data = rearranged(bytes_of(given), [size(output)] * self.size(), self._by_member)
             pending.append(self._reduction("reduce_scatter", given, opts, Fill([output]), data=data))
         return self._work(pending, list(outputs), opts)
@@ -253,7 +252,7 @@ class LedgerGroup(dist.ProcessGroup):
     def _reduction(self, kind: str, tensor: torch.Tensor, opts: Any, take: Fill, **keys: Any) -> Pending:
         if tensor.dtype not in NAMES:
             raise CollectiveRefused(f"{kind} of {tensor.dtype}: there is no arithmetic of it; expected one of {', '.join(map(str, NAMES))}")
-        return self._ask(kind, tensor if "data" in keys else multiplied(tensor, opts), opts, take, operator=operator_of(opts), **keys)
+        return self._ask(kind, tensor, opts, take, operator=operator_of(opts), **factor_of(opts), **keys)
 
     def _ask(self, kind: str, tensor: torch.Tensor | None, opts: Any, take: Fill, *, data: bytes | bytearray | None = None, numel: int | None = None,
              operator: str = "", asynchronous: bool | None = None, **keys: Any) -> Pending:
@@ -350,10 +349,10 @@ def reduction_of(opts: Any) -> tuple[Any, str]:
     return given, "SUM" if kind is None else getattr(kind, "name", str(kind))
 
 
-def multiplied(tensor: torch.Tensor, opts: Any) -> torch.Tensor:
-    """NCCL's PREMUL_SUM multiplies what each rank gives, and adds up the products."""
+def factor_of(opts: Any) -> dict[str, float]:
+    """NCCL's PREMUL_SUM adds up what each rank gives, times a factor."""
     given, name = reduction_of(opts)
-    return tensor * given.__getstate__()[1] if name == PREMULTIPLIED else tensor
+    return {"factor": float(given.__getstate__()[1])} if name == PREMULTIPLIED else {}
 
 
 def operator_of(opts: Any) -> str:

@@ -76,7 +76,8 @@ def _case(request: pytest.FixtureRequest) -> Case:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gradledger")
-    group.addoption("--gradledger-driver", metavar="DRIVER", help="runs the scenarios of every marker: deepspeed, ddp, fsdp2, fsdp1, megatron, torch, host or module:factory")
+    group.addoption("--gradledger-driver", metavar="DRIVER", help="runs the scenarios of every marker: deepspeed, ddp, fsdp2, fsdp1, megatron, "
+                    "megatron-fsdp, megatron-fsdp-v2, torch, host or module:factory")
     group.addoption("--gradledger-python", metavar="PYTHON", help="interpreter that has the framework")
 
 

@@ -51,7 +51,7 @@ class TorchLoop(Driver):
         self.scaler = self.make_scaler()
         self.unscaled = False  # by the scaler, since its last update
         self.gradient_scale = self.backward_scale = 1.0  # of param.grad, and of what unscaling does not reach
-        self.applied = optimizers.Applied(self.optimizer, self.pieces, lambda: self.gradient_scale)
+        self.applied = self.make_applied()
         self.losses: dict[int, tuple[Graph, torch.Tensor]] = {}
         self.blocks: list[AbstractContextManager[Any]] = []
         self.known: dict[str, Any] = {}
@@ -79,6 +79,9 @@ class TorchLoop(Driver):
         trained = self.trained()
         self.name_trained(trained)
         return optimizers.make(self.configuration, trained)
+
+    def make_applied(self) -> optimizers.Applied:
+        return optimizers.Applied(self.optimizer, self.pieces, lambda: self.gradient_scale)
 
     def name_trained(self, trained: Mapping[int, torch.Tensor]) -> None:
         for p, tensor in trained.items():
@@ -227,7 +230,7 @@ class TorchLoop(Driver):
     def save(self) -> None:
         """What loops save: a state_dict of the model, of the optimizer and of the scaler. None of them has a gradient."""
         state = {"model": self.model_state(), "optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict() if self.scaler else None}
-        self.saved = copy.deepcopy(state)
+        self.saved = self.copied(state)
 
     def restore(self) -> None:
         """A new process would: all that a loop makes, made again from the same configuration. Each rank loads what it saved."""
@@ -235,7 +238,10 @@ class TorchLoop(Driver):
             raise Refused("restore without a save before it")
         self.close()
         self.start()
-        self.load(copy.deepcopy(self.saved))
+        self.load(self.copied(self.saved))
+
+    def copied(self, state: dict[str, Any]) -> dict[str, Any]:
+        return copy.deepcopy(state)
 
     def load(self, state: dict[str, Any]) -> None:
         self.load_model_state(state["model"])

@@ -20,7 +20,7 @@ import torch
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64, "int8": torch.int8, "uint8": torch.uint8,
          "int16": torch.int16, "int32": torch.int32, "int64": torch.int64, "bool": torch.bool, "bytes": torch.uint8}
 REQUIRED = {"id", "group", "tag", "kind", "operator", "dtype", "numel", "site", "purpose", "event", "asynchronous", "data", "type"}
-OPTIONAL = {"root", "parts", "peer", "message_tag"}
+OPTIONAL = {"root", "factor", "parts", "peer", "message_tag"}
 
 
 @dataclass
@@ -197,7 +197,7 @@ class Coordinator:
 def mismatch(calls: list[Call]) -> str:
     looked_at = ["dtype"] if calls[0].message["kind"] == "all_to_all" else ["dtype", "numel"]
     if "peer" not in calls[0].message:
-        looked_at = ["kind", "operator", "root", *looked_at]
+        looked_at = ["kind", "operator", "factor", "root", *looked_at]
     if any("parts" in call.message for call in calls) and "all_to_all" not in {call.message["kind"] for call in calls}:
         looked_at = [key for key in looked_at if key != "numel" or calls[0].message["kind"] != "all_gather"] + ["parts"]
     for key in looked_at:
@@ -228,7 +228,7 @@ def computed(calls: list[Call]) -> list[bytes]:
         rows = [cut(data, [part * width for part in call.message["parts"]]) for data, call in zip(given, calls)]
         return [b"".join(row[i] for row in rows) for i in range(len(calls))]
     total = reduced([torch.frombuffer(bytearray(data), dtype=TYPES[first["dtype"]]) if data else torch.empty(0, dtype=TYPES[first["dtype"]]) for data in given],
-                    first["operator"])
+                    first["operator"], first.get("factor", 1.0))
     whole = total.view(torch.uint8).numpy().tobytes() if total.numel() else b""
     if kind == "all_reduce":
         return [whole] * len(calls)
@@ -238,10 +238,11 @@ def computed(calls: list[Call]) -> list[bytes]:
     return cut(whole, [part * width for part in first.get("parts", [first["numel"] // len(calls)] * len(calls))])
 
 
-def reduced(given: list[torch.Tensor], operator: str) -> torch.Tensor:
+def reduced(given: list[torch.Tensor], operator: str, factor: float = 1.0) -> torch.Tensor:
     """In the order of ranks; 16-bit floats in fp32, rounded once."""
     kind = given[0].dtype
     wide = torch.float32 if kind in (torch.bfloat16, torch.float16) else torch.int32 if kind == torch.bool else kind
+    given = given if factor == 1.0 else [each * factor for each in given]
     total = given[0].to(wide)
     for more in given[1:]:
         other = more.to(wide)

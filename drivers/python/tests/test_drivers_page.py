@@ -66,7 +66,7 @@ def test_the_suite_of_the_example_passes() -> None:
 
 
 def test_every_driver_has_its_row(page: str) -> None:
-    assert set(re.findall(r"^\| `(\w+)` \| ", page, re.MULTILINE)) == set(loading.BUILT_IN) == set(api.BUILT_IN)
+    assert set(re.findall(r"^\| `([\w-]+)` \| ", page, re.MULTILINE)) == set(loading.BUILT_IN) == set(api.BUILT_IN)
 
 
 def test_functions_arguments_and_exceptions_are_those_that_there_are(page: str) -> None:

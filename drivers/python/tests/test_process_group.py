@@ -327,7 +327,7 @@ def test_every_operator_and_type_gives_what_a_hand_computes(world: int) -> None:
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_a_premultiplied_sum_is_a_sum_of_products(world: int) -> None:
+def test_a_premultiplied_sum_is_asked_for_with_its_factor(world: int) -> None:
     def of(rank: int) -> Any:
         how = torch.distributed._make_nccl_premul_sum(0.25)
         whole, own, pieces, before = given(rank), torch.zeros(2), torch.zeros(2), given(rank)
@@ -337,11 +337,12 @@ def test_a_premultiplied_sum_is_a_sum_of_products(world: int) -> None:
         dist.reduce_scatter(pieces, list(padded.split(2)), how)
         assert torch.equal(padded, torch.cat([before] * world)[:2 * world])
         return whole, own, pieces
-    expected = by_hand(world, torch.float32, "SUM") / 4
-    for rank, (whole, own, pieces) in enumerate(run(world, of).returned):
+    expected, outcome = by_hand(world, torch.float32, "SUM") / 4, run(world, of)
+    for rank, (whole, own, pieces) in enumerate(outcome.returned):
         assert torch.equal(whole, expected)
         assert torch.equal(own, torch.cat([expected] * world)[2 * rank:2 * rank + 2])
         assert torch.equal(pieces, own)
+    assert [(message["operator"], message["factor"]) for _, message in outcome.coordinator.log if message["type"] == "collective"] == [("sum", 0.25)] * 3 * world
 
 
 @pytest.mark.parametrize("world", WORLDS)

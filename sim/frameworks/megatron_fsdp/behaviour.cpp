@@ -12,6 +12,8 @@ constexpr std::string_view title = "Megatron-FSDP";
 
 // By what the releases of the package hold: each was compared with the one before, and recorded on both sides.
 constexpr std::array of_releases{
+    SwitchInfo{"keeps_param_groups", &Behaviour::keeps_param_groups, "0.2.2", "megatron-fsdp 0.2.2",
+               "fully_shard_optimizer() leaves the optimizer its param_groups; else one group of all parameters takes their place"},
     SwitchInfo{"scales_the_bucket", &Behaviour::scales_the_bucket, "0.3.0", "megatron-fsdp 0.3.0",
                "in bf16 what is about to be reduced is divided; else the accumulator is, which holds the backwards before"},
     SwitchInfo{"optim_scatters", &Behaviour::optim_scatters, "0.3.0", "megatron-fsdp 0.3.0", "optim reduces by a reduce-scatter; else by an all-reduce"},

@@ -23,6 +23,7 @@ struct Behaviour {
   Watched<bool> averages_in_collective{false};  // average_in_collective is served; else refused
   Watched<bool> steps_when_made{true};          // the optimizer's state is made by a step with zeros; false: by its first step
   Watched<bool> takes_frozen{true};             // parameters that do not learn
+  Watched<bool> keeps_param_groups{true};       // of an optimizer that fully_shard_optimizer() extends; false: one group takes their place
   // Of reports: no release is taken to have them otherwise.
   Watched<bool> waits_for_outer{true};        // the end of a backward waits for the reduction between shards
   Watched<bool> overwrites_main_grad{false};  // a fused kernel writes over main_grad where it is the accumulator

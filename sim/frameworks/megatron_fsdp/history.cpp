@@ -9,7 +9,7 @@ namespace gradledger::megatron_fsdp {
 namespace {
 
 // Packages that were compared with the one before.
-constexpr std::array<std::string_view, 9> compared{"0.1.0", "0.2.3", "0.3.0", "0.3.1", "0.4.0", "0.5.0", "0.5.1", "0.6.0", "0.6.1"};
+constexpr std::array<std::string_view, 12> compared{"0.1.0", "0.2.0", "0.2.1", "0.2.2", "0.2.3", "0.3.0", "0.3.1", "0.4.0", "0.5.0", "0.5.1", "0.6.0", "0.6.1"};
 
 // A row an entry.
 // clang-format off

@@ -25,7 +25,7 @@ MegatronFsdpEngine::MegatronFsdpEngine(const EngineContext& context, const Megat
     buffer_of_[g] = buffers_.size();
     buffers_.emplace_back(setup_, g);
   }
-  for (std::uint32_t p = 0; p < params_.size(); ++p) optimizers_.emplace_back(setup().scenario().engine.optimizer_of(p), false);
+  for (std::uint32_t p = 0; p < params_.size(); ++p) optimizers_.emplace_back(setup().optimizer_of(p), false);
 }
 
 void MegatronFsdpEngine::initialise(ProgramWriter& w) {
@@ -221,7 +221,7 @@ void MegatronFsdpEngine::step(ProgramWriter& w) {
 
 void MegatronFsdpEngine::update(std::uint32_t p, ProgramWriter& w) {
   const Param& param = params_[p];
-  const OptimizerConfig optimizer = setup().scenario().engine.optimizer_of(p);
+  const OptimizerConfig optimizer = setup().optimizer_of(p);
   if (!has_main_weights() && setup().scenario().dtype_of(p) != Dtype::float32)
     return low_precision_sgd(tensors_, w, setup().parameter(p).name, setup().scenario().dtype_of(p), param.weights, param.installed, optimizer.learning_rate);
   optimizers_[p].begin_step();

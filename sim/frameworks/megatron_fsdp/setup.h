@@ -20,6 +20,10 @@ struct Setup {
   const Parameter& parameter(std::uint32_t p) const { return context.scenario->parameters[p]; }
   std::uint32_t parameter_count() const { return static_cast<std::uint32_t>(context.scenario->parameters.size()); }
   Strategy strategy() const { return config->zero_dp_strategy; }
+  OptimizerConfig optimizer_of(std::uint32_t p) const {
+    const EngineConfig& engine = context.scenario->engine;
+    return engine.param_groups.empty() || !config->fully_shard_optimizer || behaviour.keeps_param_groups ? engine.optimizer_of(p) : engine.optimizer;
+  }
   Dtype grads_dtype(const ParameterGroup& group) const { return config->mixed_precision.main_grads_dtype.value_or(group.dtype); }
 };
 

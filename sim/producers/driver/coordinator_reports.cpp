@@ -81,7 +81,8 @@ CollectiveRecord Coordinator::record_of(std::uint32_t rank, const GroupRequest& 
   out.group = line.number;
   out.sequence = static_cast<std::uint32_t>(sequence);
   out.kind = kind_of(request.kind).value_or(CollectiveKind::all_reduce);
-  out.op = op_of(request.op);
+  out.op = request.factor == 1 ? op_of(request.op) : ReduceOp::premultiplied_sum;
+  out.factor = request.factor;
   out.purpose = purpose_of(request, model_numel_);
   out.dtype = dtype_of(request.dtype);
   out.numel = static_cast<std::uint32_t>(request.numel * (size_of(request.dtype) / gradledger::size_of(out.dtype)));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <set>
 #include <string_view>
@@ -46,6 +47,13 @@ class Keys {
   }
   std::uint64_t count(const char* key, std::uint64_t most) {
     return static_cast<std::uint64_t>(integer(key, 0, static_cast<std::int64_t>(std::min<std::uint64_t>(most, std::numeric_limits<std::int64_t>::max()))));
+  }
+
+  double number(const char* key) {
+    const json* value = at(key);
+    const bool fits = value && value->is_number() && std::isfinite(value->get<double>());
+    if (value && !fits) fail(key, "is no finite number");
+    return fits ? value->get<double>() : 0;
   }
 
   // Valid UTF-8: it ends in reports, which are JSON.
@@ -127,6 +135,7 @@ void read_what(Keys& keys, GroupRequest& out, std::uint32_t world_size) {
   out.tag = keys.text("tag");
   out.kind = keys.name<GroupCall>("kind", group_calls);
   out.op = keys.name<GroupOperator>("operator", group_operators);
+  if (keys.has("factor")) out.factor = keys.number("factor");
   out.dtype = keys.name<GroupDtype>("dtype", group_dtypes);
   out.numel = keys.count("numel", group_bytes_max);
   if (has_root(out.kind) || keys.has("root")) out.root = static_cast<std::uint32_t>(keys.count("root", world_size - 1));

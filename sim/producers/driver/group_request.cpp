@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include <fmt/format.h>
+
 #include "sim/base/contract.h"
 
 namespace gradledger::driver {
@@ -128,6 +130,7 @@ std::optional<InputError> fault_of(const GroupRequest& request, std::uint32_t ra
   if (auto fault = fault_of_ranks(request, rank, world_size)) return fault;
   if (reduces(request.kind) == (request.op == GroupOperator::none))
     return InputError{"/operator", reduces(request.kind) ? "is missing: a reduction has one" : "is given for what reduces nothing; expected \"\""};
+  if (request.factor != 1 && (request.op != GroupOperator::sum || !is_float(request.dtype))) return InputError{"/factor", "is of sums of floats alone"};
   if (request.numel > numel_max) return InputError{"/numel", "is larger than a message; expected at most " + std::to_string(numel_max)};
   if (request.kind == GroupCall::barrier && request.numel != 0) return InputError{"/numel", "is not 0, but a barrier moves nothing"};
   if (auto fault = fault_of_parts(request, rank, numel_max)) return fault;
@@ -145,6 +148,7 @@ Purpose purpose_of(const GroupRequest& request, std::uint64_t model_numel) {
 std::string call_text(const GroupRequest& request, std::uint32_t world_size, std::uint64_t model_numel) {
   std::string out(name_of(request.kind));
   if (reduces(request.kind)) out += " " + std::string(name_of(request.op));
+  if (request.factor != 1) out += fmt::format(" times {}", request.factor);
   if (request.kind != GroupCall::barrier) out += " of " + std::to_string(request.numel) + " " + std::string(name_of(request.dtype));
   if (has_root(request.kind)) out += " with root " + std::to_string(request.root);
   if (request.kind == GroupCall::send) out += " to rank " + std::to_string(request.peer);

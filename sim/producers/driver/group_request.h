@@ -27,6 +27,7 @@ std::uint32_t size_of(GroupDtype dtype);
 constexpr bool reduces(GroupCall call) { return call == GroupCall::all_reduce || call == GroupCall::reduce || call == GroupCall::reduce_scatter; }
 constexpr bool has_root(GroupCall call) { return call == GroupCall::reduce || call == GroupCall::broadcast || call == GroupCall::gather || call == GroupCall::scatter; }
 constexpr bool may_have_parts(GroupCall call) { return call == GroupCall::reduce_scatter || call == GroupCall::all_gather || call == GroupCall::all_to_all; }
+constexpr bool is_float(GroupDtype dtype) { return dtype == GroupDtype::fp32 || dtype == GroupDtype::bf16 || dtype == GroupDtype::fp16 || dtype == GroupDtype::fp64; }
 constexpr bool is_between_two(GroupCall call) { return call == GroupCall::send || call == GroupCall::receive; }
 
 inline constexpr std::uint64_t group_bytes_max = (1ull << 30) - (64ull << 10);  // of an input and of a result: a frame holds it and the other keys
@@ -39,6 +40,7 @@ struct GroupRequest {
   std::string tag;                   // tells groups of the same ranks apart
   GroupCall kind = GroupCall::all_reduce;
   GroupOperator op = GroupOperator::none;  // of a reduction
+  double factor = 1;                       // of a sum of floats: of what each member has times this, as NCCL's PreMulSum
   GroupDtype dtype = GroupDtype::fp32;
   std::uint64_t numel = 0;           // of the input; receive: of what is expected; scatter: of what the root has for all members together
   std::uint32_t root = 0;            // a rank of the world

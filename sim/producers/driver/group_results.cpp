@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "sim/base/contract.h"
 #include "sim/producers/driver/reduce.h"
@@ -81,7 +82,7 @@ const char* misfit(GroupMembers members) {
   if (first.kind == GroupCall::barrier) return nullptr;
   if (differ([](const GroupRequest& call) { return call.dtype; })) return "dtype";
   if (!sizes_fit(members)) return "size";
-  if (differ([](const GroupRequest& call) { return call.op; })) return "operator";
+  if (differ([](const GroupRequest& call) { return std::pair(call.op, call.factor); })) return "operator";
   if (has_root(first.kind) && differ([](const GroupRequest& call) { return call.root; })) return "root";
   return nullptr;
 }

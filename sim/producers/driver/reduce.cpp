@@ -104,6 +104,8 @@ std::optional<Dtype> float_of(GroupDtype dtype) {
   }
 }
 
+bool scales(const GroupRequest& call) { return call.op == GroupOperator::avg || call.factor != 1; }
+
 class Reduction {
  public:
   explicit Reduction(std::span<const GroupRequest* const> members) : members_(members), call_(*members.front()), world_(static_cast<std::uint32_t>(members.size())) {}
@@ -114,7 +116,7 @@ class Reduction {
       case GroupDtype::fp32: return along_chains<float>();
       case GroupDtype::bf16: return along_chains<Bf16>();
       case GroupDtype::fp16: return along_chains<Fp16>();
-      case GroupDtype::fp64: return call_.op == GroupOperator::avg ? averages() : along_chains<double>();
+      case GroupDtype::fp64: return scales(call_) ? scaled() : along_chains<double>();
       case GroupDtype::int8: return along_chains<std::int8_t>();
       case GroupDtype::uint8: return along_chains<std::uint8_t>();
       case GroupDtype::int16: return along_chains<std::int16_t>();
@@ -157,9 +159,9 @@ class Reduction {
     return out;
   }
 
-  // Of fp64: the formula that docs/arithmetic.md has for averages, which the ring has for the narrower formats.
-  Bytes averages() const {
-    const double scalar = 1.0 / world_;
+  // Of fp64: the formula that docs/arithmetic.md has for averages and premultiplied sums, which the ring has for the narrower formats.
+  Bytes scaled() const {
+    const double scalar = call_.op == GroupOperator::avg ? 1.0 / world_ : call_.factor;
     Bytes out(call_.numel * sizeof(double));
     for (std::uint64_t i = 0; i < call_.numel; ++i) {
       const std::uint32_t first = start(i);
@@ -175,7 +177,11 @@ class Reduction {
   std::uint32_t world_;
 };
 
-bool ring_has(const GroupRequest& call) { return float_of(call.dtype) && (call.op == GroupOperator::sum || (call.op == GroupOperator::avg && call.dtype != GroupDtype::fp64)); }
+bool ring_has(const GroupRequest& call) {
+  return float_of(call.dtype) && (call.op == GroupOperator::sum || call.op == GroupOperator::avg) && !(scales(call) && call.dtype == GroupDtype::fp64);
+}
+
+ReduceOp ring_op(const GroupRequest& call) { return call.op == GroupOperator::avg ? ReduceOp::avg : call.factor != 1 ? ReduceOp::premultiplied_sum : ReduceOp::sum; }
 
 CollectiveKind reduction_kind(GroupCall call) {
   return call == GroupCall::reduce ? CollectiveKind::reduce : call == GroupCall::reduce_scatter ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce;
@@ -203,8 +209,8 @@ std::vector<Bytes> run_reduction(std::span<const GroupRequest* const> members) {
       if (call.kind != GroupCall::reduce || i == root) out[i].resize(bytes);
       buffers[i] = {reinterpret_cast<const std::byte*>(members[i]->data.data()), reinterpret_cast<std::byte*>(out[i].data())};
     }
-    run_collective(reduction_kind(call.kind), call.op == GroupOperator::avg ? ReduceOp::avg : ReduceOp::sum, *float_of(call.dtype), static_cast<std::uint32_t>(call.numel), root,
-                   CollectiveArithmetic::nccl_ring, buffers);
+    run_collective(reduction_kind(call.kind), ring_op(call), *float_of(call.dtype), static_cast<std::uint32_t>(call.numel), root, CollectiveArithmetic::nccl_ring, buffers,
+                   call.factor);
     return out;
   }
   const Bytes all = Reduction(members).all();

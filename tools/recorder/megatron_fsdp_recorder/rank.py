@@ -2,14 +2,15 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 import json
 import os
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+
+from gradledger.drivers import megatron_fsdp_cpu as cpu
+from gradledger.drivers.megatron_fsdp_setup import first_mesh, precision_arguments
 
 from . import mends
 
@@ -111,7 +112,7 @@ class Rank(Plays):
         parameters = self.parameters_of_run(config.pop("frozen", []))
         optimizer = torch.optim.SGD(parameters, lr=1.0)
         self.model, self.optimizer = megatron_fsdp.fully_shard(
-            module=Model(body_of(run, parameters)), optimizer=optimizer, fsdp_unit_modules=[Unit], device=torch.device("cpu"), **mesh_of(tuple(config.pop("mesh", ())) or None, run["world"]),
+            module=Model(body_of(run, parameters)), optimizer=optimizer, fsdp_unit_modules=[Unit], device=torch.device("cpu"), **first_mesh(tuple(config.pop("mesh", ())) or None, run["world"], "cpu"),
             **arguments_of(config, megatron_fsdp))
         self.collectives.take()
 
@@ -194,24 +195,9 @@ def body_of(run: dict, parameters: list) -> Body:
     return Body(numbered[:len(run["root"])], units)
 
 
-@functools.cache
-def mesh_of(mesh: tuple[int, int] | None, world: int) -> dict:
-    from torch.distributed.device_mesh import init_device_mesh
-    if mesh is None:
-        return {"device_mesh": init_device_mesh("cpu", (world, 1), mesh_dim_names=("dp", "tp")), "dp_shard_dim": "dp", "tp_dim": "tp"}
-    made = init_device_mesh("cpu", (*mesh, 1), mesh_dim_names=("outer", "dp", "tp"))
-    made[("outer", "dp")]._flatten("hybrid")
-    return {"device_mesh": made, "dp_shard_dim": "dp", "dp_outer_dim": "outer", "tp_dim": "tp", "hybrid_fsdp_group": made["hybrid"].get_group()}
-
-
 def arguments_of(config: dict, package) -> dict:
-    """Dtypes are a policy from 0.4.0 on, and two flags before."""
     precision = config.pop("mixed_precision", None)
-    if precision is None:
-        return config
-    if hasattr(package, "MixedPrecisionPolicy") and "mixed_precision_policy" in inspect.signature(package.fully_shard).parameters:
-        return config | {"mixed_precision_policy": package.MixedPrecisionPolicy(**{key: DTYPES[name] for key, name in precision.items()})}
-    return config | {"grad_reduce_in_fp32": precision.get("main_grads_dtype") == "float32", "preserve_fp32_weights": precision.get("main_params_dtype", "float32") is not None}
+    return config if precision is None else config | precision_arguments(package, {key: DTYPES[name] for key, name in precision.items()})
 
 
 def without(tensor: torch.Tensor, begin: int, end: int) -> torch.Tensor:
@@ -231,11 +217,11 @@ def run(number: int, specs: list[dict], scratch: str, port: int) -> None:
     world = specs[0]["world"]
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1")
     dist.init_process_group("gloo", rank=number, world_size=world)
-    mends.cuda_does_nothing()
-    mends.meshes_without_children()
+    cpu.cuda_does_nothing()
+    cpu.meshes_without_children()
     collectives = mends.Collectives()
     from megatron_fsdp import param_and_grad_buffer
-    param_and_grad_buffer._coalescing_manager = lambda *_, **__: contextlib.nullcontext(mends.Event())
+    cpu.collectives_one_by_one()
     mends.fresh_memory_is_zeros(param_and_grad_buffer)
     for spec in specs:
         try:

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from gradledger.drivers import megatron_fsdp_cpu as cpu, megatron_fsdp_setup as setup
 
 from . import mends
 from .rank import DTYPES, Body, Plays, body_of, local, raw
@@ -37,7 +38,7 @@ class Rank(Plays):
         body = body_of(run, parameters)
         body.__class__ = Model
         self.model = body
-        mesh, placements = mesh_of(tuple(config.get("mesh", ())) or None, run["world"])
+        mesh, placements = setup.second_mesh(tuple(config.get("mesh", ())) or None, run["world"], "cpu")
         with contexts_of(experimental) as context:
             for module in [*self.model.units, self.model]:
                 experimental.fully_shard(module, mesh, placements, policy_of(config))
@@ -103,43 +104,14 @@ def contexts_of(experimental: Any) -> contextlib.AbstractContextManager:
 
 
 def parameters_of(group: Any) -> tuple[list[str], list, list]:
-    """Their names, sharded and gathered."""
-    if hasattr(group, "fsdp_parameters"):
-        named = [(parameter.fqns[0], parameter.sharded, parameter.unsharded) for parameter in group.fsdp_parameters]
-    else:
-        named = list(zip(group.parameter_names, group.sharded_parameters, group.unsharded_parameters))
-    names, sharded, unsharded = (list(column) for column in zip(*named))
+    """Their names within a module, sharded and gathered."""
+    names, sharded, unsharded = setup.parameters_of(group)
     return [name.rpartition(".")[2] for name in names], sharded, unsharded
-
-
-@functools.cache
-def mesh_of(mesh: tuple[int, int] | None, world: int) -> tuple:
-    from megatron_fsdp import experimental
-    from torch.distributed import tensor
-    from torch.distributed.device_mesh import init_device_mesh
-    if hasattr(experimental, "Flat"):
-        flat, copied, part_of_average = experimental.Flat(), experimental.Replicate(), experimental.Partial(dist.ReduceOp.AVG)
-    else:
-        flat, copied, part_of_average = tensor.Shard(0), tensor.Replicate(), tensor.Partial("avg")
-    if mesh is None:
-        return init_device_mesh("cpu", (world,), mesh_dim_names=("dp",)), experimental.Placements(["dp"], [flat], [flat], [flat])
-    made = init_device_mesh("cpu", mesh, mesh_dim_names=("outer", "dp"))
-    return made, experimental.Placements(["outer", "dp"], [copied, flat], [part_of_average, flat], [copied, flat])
 
 
 def policy_of(config: dict) -> Any:
     from megatron_fsdp import MixedPrecisionPolicy
     return MixedPrecisionPolicy(**{key: DTYPES[name] for key, name in config.get("mixed_precision", {}).items()})
-
-
-def cuda_does_nothing() -> None:
-    """Streams have a device here, and a module that runs marks its range."""
-    mends.cuda_does_nothing()
-    mends.Stream.device = torch.device("cpu")
-    only = mends.Stream()
-    torch.cuda.Stream = torch.cuda.current_stream = lambda *_, **__: only  # memory is the stream's that made it, which Megatron-LM's head asserts
-    torch.cuda.device = lambda *_: contextlib.nullcontext()
-    torch.cuda.nvtx.range_push = torch.cuda.nvtx.range_pop = lambda *_: None
 
 
 def fresh_memory_is_zeros() -> None:
@@ -178,7 +150,7 @@ def run(number: int, specs: list[dict], scratch: str, port: int) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1")
     dist.init_process_group("gloo", rank=number, world_size=specs[0]["world"])
     fresh_memory_is_zeros()  # imports the package, whose annotations want the classes that the next line takes away
-    cuda_does_nothing()
+    cpu.cuda_does_nothing()
     collectives = mends.Collectives()
     optimizers_collectives_are_recorded(collectives)
     for spec in specs:

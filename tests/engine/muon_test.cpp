@@ -72,6 +72,19 @@ TEST(muon, took_in_own_elements_beside_averaged_ones_of_a_split_matrix_until_0_1
   }
 }
 
+// Of w0 with four elements all gradients are 1, of w1 with twelve 2. The second rank's partition has the end of w1, and then w0.
+TEST(muon, sorts_its_matrices_the_largest_first) {
+  class ByParameter final : public GradientSource {
+   public:
+    void gradient(std::uint32_t, std::uint32_t, std::uint32_t parameter, std::uint64_t, std::span<double> out) const override {
+      std::fill(out.begin(), out.end(), parameter + 1.0);
+    }
+  };
+  const Keeper seen = run(with_muon(1, "0.19.8", true, 1, Dtype::float32, {4, 12}), ByParameter{});
+  EXPECT_EQ(momentum(seen, 0), Values(12, 1.0));
+  EXPECT_EQ(momentum(seen, 1), followed_by(12, 1.0, 4, 0.5));
+}
+
 // Two windows of two micro-batches of 4: one half of 2 + 4 is due, not what four steps towards 2 make.
 TEST(muon, advanced_with_every_micro_batch_at_stage_3_until_0_19_8) {
   for (const auto& [as_of, value] : {std::pair{"0.18.9", 1.875}, {"0.19.7", 1.875}, {"0.19.8", 3.0}}) {

@@ -102,6 +102,13 @@ TEST_F(a_driver_in_cpp, that_has_nothing_for_an_event_is_not_run) {
   expect_says(judged(Defect::none), 4, "driver runtime cannot do enter_no_sync");
 }
 
+// The driver serves "external" alone.
+TEST_F(a_driver_in_cpp, is_not_asked_to_run_what_is_another_framework_s) {
+  std::ofstream(file()) << averaging(R"("engine": {"framework": "ddp", "config": {}})");
+  for (const char* verb : {"replay", "explore"}) expect_says(judged(Defect::none, verb), 4, "cannot be run: the scenario is of ddp, and driver runtime does not serve it");
+  expect_says(judged(Defect::none, "explore", " --streams"), 4, "cannot be run: the scenario is of ddp");
+}
+
 TEST_F(a_driver_in_cpp, that_shows_what_is_not_there_is_reported_with_the_place) {
   expect_says(judged(Defect::shows_what_is_not_there), 5, "/buffers/4/pieces/0/0: is 99, which is no parameter");
 }

@@ -250,9 +250,7 @@ class Exploration {
   std::optional<Progress> progress_;
 };
 
-}  // namespace
-
-int explore(const Options& options, const ExploreVerb& verb, const Output& out) {
+int explore_what_is_run(const Options& options, const ExploreVerb& verb, const Output& out) {
   if (verb.streams) return explore_streams_of(options, verb, out);
   auto exchange = others(options, verb, out);
   if (!exchange) {
@@ -270,6 +268,17 @@ int explore(const Options& options, const ExploreVerb& verb, const Output& out) 
   const int code = Exploration(options, verb, out, exchange->get()).run(*worlds);
   out.keep(std::move(exchange).value());
   return code;
+}
+
+}  // namespace
+
+int explore(const Options& options, const ExploreVerb& verb, const Output& out) {
+  try {
+    return explore_what_is_run(options, verb, out);
+  } catch (const driver::NotRun& error) {  // a scenario of another framework than the driver's, or of what no release is
+    if (!out.silent()) complain({verb.file, std::string("cannot be run: ") + error.what(), true});
+    return unavailable;
+  }
 }
 
 }  // namespace gradledger::tool

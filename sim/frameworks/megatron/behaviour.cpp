@@ -77,8 +77,8 @@ std::span<const SwitchInfo> switches() {
 std::optional<std::string> release_note(std::string_view as_of) {
   const auto release = release_of(as_of);
   if (!release || *release < *release_of(oldest_release)) return std::nullopt;
-  if (*release > *release_of(newest_release))
-    return std::string(as_of) + " is newer than every release that is modelled; taken as the newest of them, " + std::string(newest_release);
+  if (const std::string_view newest = compared_releases().back(); *release > *release_of(newest))
+    return std::string(as_of) + " is newer than every release that is modelled; taken as the newest of them, " + std::string(newest);
   std::string_view taken = oldest_release;
   for (const std::string_view compared : compared_releases())
     if (*release_of(compared) <= *release) taken = compared;

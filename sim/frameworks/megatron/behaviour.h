@@ -60,8 +60,7 @@ struct SwitchInfo {
 
 std::span<const SwitchInfo> switches();
 
-// The newest release that is modelled; "head" is what came behind it.
-inline constexpr std::string_view newest_release = "0.19.0";
+// The oldest release that is modelled; "head" is what came behind the newest one.
 inline constexpr std::string_view oldest_release = "0.8.0";
 
 // Of a release that is newer than what is modelled, or was not compared: how it is taken.

@@ -72,6 +72,7 @@ TakingApart::TakingApart(const Workload& workload, const Timeline& timeline, con
       entry_(entry),
       exact_(rounding.exact),
       unit_(rounding.unit),
+      addition_(rounding.addition),
       solver_(terms_of(entry, ledger, timeline), shapes_of(workload, timeline, entry), rounding) {
   for (std::uint32_t p = 0; p < entry.layout.size(); ++p) {
     numel_ += entry.layout[p].end - entry.layout[p].begin;

@@ -75,7 +75,7 @@ class TakingApart {
   std::vector<Elements> parts(const Elements& elements) const;
   bool fits(const RowWeights& answer, std::uint32_t element) const;
   void open_where_wrong(const Elements& elements);
-  void mark_misplaced(LedgerColumn& column) const;
+  void mark_misplaced(LedgerColumn& column, bool sums_tell) const;
   bool says_wrong_is_due(const RowWeights& answer, const Elements& elements) const;
   struct Part;
   struct Instead {
@@ -104,6 +104,7 @@ class TakingApart {
   const std::vector<WeightPattern>* patterns_ = nullptr;
   bool exact_;
   double unit_;
+  double addition_;  // relative, what each sum rounds
   std::uint64_t numel_ = 0;
   std::vector<std::uint32_t> piece_of_;                   // by element
   std::vector<bool> wrong_;                               // likewise: set_wrong()

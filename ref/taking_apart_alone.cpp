@@ -39,6 +39,24 @@ struct Quotients {
   std::uint64_t first = 0, last = 0;
 };
 
+// A contribution that is added up again and again is rounded each time, so that its weight is about the same in all elements. Two elements' numbers have
+// another quotient in each.
+class Repeated {
+ public:
+  explicit Repeated(double rounding) : rounding_(rounding) {}
+
+  void take(double weight) {
+    least_ = std::min(least_, std::abs(weight));
+    most_ = std::max(most_, std::abs(weight));
+    ++taken_;
+  }
+  bool alike() const { return taken_ > 1 && most_ - least_ <= rounding_ * most_; }
+
+ private:
+  double rounding_, least_ = HUGE_VAL, most_ = 0;
+  std::size_t taken_ = 0;
+};
+
 // Whether a share is what another element's number makes of a weight, that element's divisors included.
 bool of_another_element(double share, double rounding, bool exact) {
   constexpr int halvings = 10;
@@ -77,16 +95,16 @@ BornOut TakingApart::bear_out() {
   // Two elements may have the same number. One that is there in place of the other is then told by its neighbours.
   open_where_wrong(wrong_as_due);
   constexpr double fine = 1.0 / 4096;  // where a quotient of numbers is no other one that is near
-  const bool told = elsewhere > 0 && ledger_.tolerance() < fine;
+  const bool told = ledger_.tolerance() == 0 || (elsewhere > 0 && ledger_.tolerance() < fine);
   for (LedgerColumn& column : entry_.columns)
-    if (told) mark_misplaced(column);
+    if (told) mark_misplaced(column, elsewhere > 0);
   if (elsewhere > 0) return told ? BornOut::as_weights : BornOut::out_of_place;
   return alike > 0 ? BornOut::no : BornOut::as_weights;
 }
 
 // Exact weights that are no quotient of powers of two are those of two elements' numbers. An element between such ones, or of which nothing is due, has the
 // weight of a contribution by chance: the other element has the same number.
-void TakingApart::mark_misplaced(LedgerColumn& column) const {
+void TakingApart::mark_misplaced(LedgerColumn& column, bool sums_tell) const {
   const std::size_t k = static_cast<std::size_t>(&column - entry_.columns.data());
   const bool exact = ledger_.tolerance() == 0;
   const double rounding = rounding_of_quotients(ledger_.tolerance());
@@ -100,12 +118,15 @@ void TakingApart::mark_misplaced(LedgerColumn& column) const {
     return !is_simple(share, rounding, exact) && of_another_element(share, rounding, exact);
   };
   std::vector<Quotients> quotients(entry_.layout.size(), Quotients{numel_, 0});
+  Repeated rounded(static_cast<double>(timeline_.backwards.size()) * 2 * addition_);
   for (std::uint64_t e = 0; e < numel_; ++e) {
+    if (weights[e] != 0 && weights[e] != expected_[piece_of_[e]][k]) rounded.take(weights[e]);
     if (!quotient(e)) continue;
     Quotients& of_piece = quotients[piece_of_[e]];
     of_piece = {std::min(of_piece.first, e), e + 1};
   }
   if (std::all_of(quotients.begin(), quotients.end(), [](const Quotients& r) { return r.last == 0; })) return;
+  if (!sums_tell && rounded.alike()) return;
   const auto known = std::move(column.runs);
   column.runs.clear();
   std::size_t run = 0;

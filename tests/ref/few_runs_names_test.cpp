@@ -237,6 +237,19 @@ TEST(few_runs_name, weights_that_repeated_sums_round_and_not_elements_of_others)
                {"missing-reduction", "stale-gradient"});
 }
 
+// Experts' gradients lie elsewhere. In sums of 16 bits one contribution of another element passes for rounding; alone, its weights are other ones in each element.
+TEST(few_runs_name, elements_of_others_that_sums_do_not_contradict) {
+  expect_named(
+      scenario_in(sharded(R"([{"name": "p0", "numel": 17}, {"name": "expert0", "numel": 23, "expert": 0}, {"name": "expert1", "numel": 23, "expert": 1}])", "bf16", "0.19.8",
+                          R"({"gradient_accumulation_steps": 1, "managed_gradient_accumulation": false, "data_types": {"grad_accum_dtype": "fp32"},
+      "gradient_clipping": 0.0, "bf16": {"enabled": true}, "zero_optimization": {"stage": 2, "overlap_comm": true}})",
+                          R"([{"forward": {}}, {"backward": {"of": 0, "phases": 3}}, {"forward": {}}, {"backward": {"of": 1, "phases": 2, "direct": true}},
+      {"forward": {}}, {"backward": {"of": 2, "phases": 2, "order": {"3": ["expert0"]}}}, {"forward": {}}, {"backward": {"of": 3, "phases": 2, "direct": true}}, {"step": {}},
+      {"forward": {}}, {"backward": {"of": 0, "phases": 2, "direct": true}}, {"forward": {}}, {"backward": {"of": 1, "phases": 3, "direct": true}},
+      {"forward": {}}, {"backward": {"of": 2, "phases": 2}}, {"forward": {}}, {"backward": {"of": 3, "phases": 3, "order": {"1": ["expert1"]}}}, {"step": {}}])")),
+      {"misplaced-shard"});
+}
+
 // Rank 3 has two elements, whose values are wrong first and whose sums are wrong first behind another event.
 TEST(few_runs_name, of_a_window_what_is_wrong_first_be_it_in_values_or_in_sums) {
   expect_named(scenario_in(R"({"name": "a", "world_size": 4, "parameters": [{"name": "p0", "numel": 11}, {"name": "p1", "numel": 1}], "model_dtype": "fp32",

@@ -38,8 +38,7 @@ class Naming {
   bool follows(const StepMismatch& mismatch) const;
   bool gradients_are_named(std::uint32_t step) const;
   bool explained(std::uint32_t step) const;
-  bool left_open(std::uint32_t step) const;  // or an earlier one
-  bool left_open_in(std::uint32_t step) const;
+  bool left_open(std::uint32_t first_step, std::uint32_t last_step) const;
   bool left_open(const SnapshotKey& key) const;
 
   // ---- structure.cpp: what stops or poisons a run

@@ -30,7 +30,7 @@ bool Naming::follows(std::uint32_t step) const {
 bool Naming::follows(const StepMismatch& mismatch) const {
   const std::uint32_t step = timeline_.events[mismatch.event].step;
   // By how much these are off, shows behind the clipping alone, and the norm is of what came before it.
-  if (left_open_in(step)) return true;
+  if (left_open(step, step)) return true;
   if (mismatch.finding != FindingClass::wrong_norm || !mismatch.quantity || gradients_are_named(step)) return follows(step);
   double squares = 0;
   for (const Mismatch& m : evidence_.values)
@@ -56,7 +56,7 @@ void Naming::name_steps(bool after_gradients) {
 
 void Naming::name_clipping() {
   for (const Mismatch& m : evidence_.values) {
-    if (!m.clipping || follows(m.step) || explained(m.step) || left_open(m.step) || find(FindingClass::wrong_norm, m.step, m.key.rank)) continue;
+    if (!m.clipping || follows(m.step) || explained(m.step) || left_open(0, m.step) || find(FindingClass::wrong_norm, m.step, m.key.rank)) continue;
     Finding& finding = add(FindingClass::wrong_norm, m.key.event, m.key.rank);
     finding.quantity = m.clipping;
     finding.buffer = m.key.buffer;

@@ -16,14 +16,9 @@ bool Naming::explained(std::uint32_t step) const {
 }
 
 // Gradients that few runs find wrong, and do not tell how: what follows from them has no name of its own.
-bool Naming::left_open(std::uint32_t step) const {
-  return verdict_.few_runs &&
-         std::any_of(verdict_.unexplained.begin(), verdict_.unexplained.end(), [&](const SnapshotKey& key) { return timeline_.events[key.event].step <= step; });
-}
-
-bool Naming::left_open_in(std::uint32_t step) const {
-  return verdict_.few_runs &&
-         std::any_of(verdict_.unexplained.begin(), verdict_.unexplained.end(), [&](const SnapshotKey& key) { return timeline_.events[key.event].step == step; });
+bool Naming::left_open(std::uint32_t first_step, std::uint32_t last_step) const {
+  const auto between = [&](const SnapshotKey& key) { return first_step <= timeline_.events[key.event].step && timeline_.events[key.event].step <= last_step; };
+  return verdict_.few_runs && std::any_of(verdict_.unexplained.begin(), verdict_.unexplained.end(), between);
 }
 
 bool Naming::left_open(const SnapshotKey& key) const { return std::find(verdict_.unexplained.begin(), verdict_.unexplained.end(), key) != verdict_.unexplained.end(); }
@@ -94,7 +89,7 @@ std::string Naming::open_text(const SnapshotKey& key) const {
 void Naming::name_divergences() {
   for (const Divergence& d : evidence_.divergences) {
     const std::uint32_t step = timeline_.events[d.event].step;
-    if (explained(step) || left_open(step)) continue;
+    if (explained(step) || left_open(0, step)) continue;
     if (Finding* known = find(FindingClass::rank_divergence, step, d.rank)) {
       also_in(*known, d.buffer);
       continue;

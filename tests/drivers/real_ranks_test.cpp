@@ -219,6 +219,11 @@ TEST(a_rank, that_is_silent_is_given_up_after_the_deadline) {
   EXPECT_NE(what.find("rank 1 did not answer within 1 s"), std::string::npos) << what;
 }
 
+TEST(a_rank, that_is_never_ready_is_named_and_not_those_that_are) {
+  const std::string what = failure_of("is-silent-at-first", std::chrono::seconds(1));
+  EXPECT_NE(what.find("rank 1 did not answer within 1 s"), std::string::npos) << what;
+}
+
 TEST(a_rank, that_sends_what_nobody_understands_is_reported) {
   EXPECT_NE(failure_of("sends-noise").find("no MessagePack"), std::string::npos);
   EXPECT_NE(failure_of("announces-too-much").find("announced a frame of 4294967295 bytes"), std::string::npos);

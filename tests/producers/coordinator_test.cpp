@@ -170,6 +170,9 @@ TEST(misfits, are_refused_to_all_members_with_what_each_one_calls) {
   GroupRequest other = call(GroupCall::all_reduce, 4);
   other.op = GroupOperator::max;
   expect_mismatch("operator", call(GroupCall::all_reduce, 4), other);
+  other = call(GroupCall::all_reduce, 4);
+  other.factor = 0.5;
+  expect_mismatch("operator", call(GroupCall::all_reduce, 4), other);
   for (const GroupCall kind : {GroupCall::reduce, GroupCall::broadcast, GroupCall::gather, GroupCall::scatter}) {
     other = call(kind, 4);
     other.root = 1;

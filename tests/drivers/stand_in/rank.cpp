@@ -62,6 +62,7 @@ class Rank {
       error_.reset();
       return refuse(error);
     }
+    if (is("is-silent-at-first") && odd_one()) pause();
     if (is("fails")) return events_.send({{"type", "failure"}, {"text", "cannot go on"}, {"traceback", "line 1"}});
     stopped_ = false;
     stops_at_error_ = message["engine"].at("after_error") == "stop";

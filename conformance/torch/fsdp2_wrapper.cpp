@@ -107,7 +107,7 @@ class Fsdp2 final : public Wrapper {
     if (!call) throw Inexpressible{name + ": " + call.error().text()};
     ScriptItem item;
     item.kind = ScriptKind::of_framework;
-    item.event = {name, FrameworkValue(std::move(call).value()), false, std::nullopt};
+    item.event = {name, FrameworkValue(std::move(call).value()), false, false, std::nullopt};
     return item;
   }
 

@@ -33,7 +33,7 @@ class MegatronFsdp final : public Wrapper {
     if (kind != fsdp::finish_event && (kind != "set" || operation.at(1).json() != fsdp::auto_sync_event)) throw Inexpressible{"the operation " + kind};
     const std::string name(kind == "set" ? fsdp::auto_sync_event : fsdp::finish_event);
     into.kind = ScriptKind::of_framework;
-    into.event = {name, FrameworkValue(fsdp::Call{kind != "set" || operation.at(2).flag()}), false, std::nullopt};
+    into.event = {name, FrameworkValue(fsdp::Call{kind != "set" || operation.at(2).flag()}), false, false, std::nullopt};
   }
   std::string clips_over() const override { return "world"; }
 

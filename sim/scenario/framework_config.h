@@ -23,8 +23,9 @@ using FrameworkConfig = FrameworkValue;
 // An event that a framework alone has, by the name that scripts call it: {"event": {"name": "flush"}}.
 struct FrameworkEvent {
   std::string_view name;
-  std::string_view says;  // a sentence
-  bool reduces = false;   // by its documentation what the window has so far is reduced behind it
+  std::string_view says;        // a sentence
+  bool reduces = false;         // by its documentation what the window has so far is reduced behind it
+  bool heeds_switches = false;  // but for what a switch holds back
 };
 
 // What the reader of scenarios asks of the framework that one names.

@@ -47,6 +47,7 @@ struct OwnEvent {
   std::string name;
   FrameworkValue arguments;
   bool reduces = false;                     // by its documentation
+  bool heeds_switches = false;              // likewise (FrameworkEvent)
   std::optional<ReductionSwitch> switches;  // by its documentation
 
   bool operator==(const OwnEvent&) const = default;

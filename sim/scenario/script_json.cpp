@@ -173,7 +173,7 @@ class ScriptReader {
     if (!read) return read.error();
     item.kind = ScriptKind::of_framework;
     const auto switches = framework_.switches_reductions(*event, *read);
-    item.event = {name, std::move(read).value(), event->reduces, switches};
+    item.event = {name, std::move(read).value(), event->reduces, event->heeds_switches, switches};
     return std::nullopt;
   }
 

@@ -288,7 +288,8 @@ class Unroller {
   std::optional<InputError> of_framework(const ScriptItem& item, const std::string& where) {
     if (auto error = emit(item, events::OfFramework{item.event.name, item.event.arguments}, where)) return error;
     const Event& event = out_.events.back();
-    if (item.event.reduces && depth_ == 0 && event.ranks.empty() && !event.nobody) reduce_here(false);
+    const bool held = item.event.heeds_switches && std::any_of(switched_.begin(), switched_.end(), [](std::uint8_t stages) { return stages != 0; });
+    if (item.event.reduces && !held && depth_ == 0 && event.ranks.empty() && !event.nobody) reduce_here(false);
     for (std::uint32_t r = 0; item.event.switches && r < workload_.world_size; ++r) {
       if (!runs(item, r)) continue;
       const auto stages = item.event.switches->stages;

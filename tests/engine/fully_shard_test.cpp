@@ -25,7 +25,7 @@ ScriptItem item(ScriptKind kind) {
 
 ScriptItem call(const std::string& name, const char* arguments) {
   ScriptItem out = item(ScriptKind::of_framework);
-  out.event = {name, FrameworkValue(call_from_json(method_named(name), json::parse(arguments), "").value()), false, std::nullopt};
+  out.event = {name, FrameworkValue(call_from_json(method_named(name), json::parse(arguments), "").value()), false, false, std::nullopt};
   return out;
 }
 
@@ -161,6 +161,11 @@ TEST(fully_shard_calls, that_do_not_fit_are_refused_by_their_pointers) {
   EXPECT_EQ(read("set_gradient_divide_factor", R"({"value": 0})"), "/script/0/event/value");
   EXPECT_EQ(read("set_gradient_divide_factor", R"({"value": 2, "recurse": true})"), "/script/0/event/recurse");
   EXPECT_EQ(read("reshard", R"({"value": true})"), "/script/0/event/value");
+  EXPECT_EQ(read("set_manual_backward_finalization", "{}"), "/script/0/event/value");
+  EXPECT_EQ(read("set_manual_backward_finalization", R"({"value": true, "recurse": true})"), "/script/0/event/recurse");
+  EXPECT_EQ(read("finalize_backward", R"({"async_op": 1})"), "/script/0/event/async_op");
+  EXPECT_EQ(read("finalize_backward", R"({"value": true})"), "/script/0/event/value");
+  EXPECT_EQ(read("wait_for_gradient_reduction", R"({"unit": 0})"), "/script/0/event/unit");
   EXPECT_EQ(refused("{}", {call("reshard", R"({"unit": 3})"), backward}), "/script/0/event/unit");
   ScriptItem of_a_rank = call("set_requires_gradient_sync", R"({"value": false, "unit": 0})");
   EXPECT_EQ(refused("{}", {of_a_rank, backward}), "");

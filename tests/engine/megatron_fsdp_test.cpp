@@ -28,7 +28,7 @@ ScriptItem item(ScriptKind kind) {
 
 ScriptItem call(std::string_view name, const char* arguments = "{}") {
   ScriptItem out = item(ScriptKind::of_framework);
-  out.event = {std::string(name), FrameworkValue(call_from_json(name, json::parse(arguments), "").value()), false, std::nullopt};
+  out.event = {std::string(name), FrameworkValue(call_from_json(name, json::parse(arguments), "").value()), false, false, std::nullopt};
   return out;
 }
 

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "sim/frameworks/deepspeed/engines.h"
 #include "sim/frameworks/deepspeed/settings.h"
 #include "sim/frameworks/framework.h"
 #include "tests/engine/releases.h"

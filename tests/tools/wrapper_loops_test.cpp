@@ -1,5 +1,6 @@
-// Loops of PyTorch's wrappers in which one event is more than one thing: the optimizer runs inside backwards, a backward is of a sum of losses, or modules are reduced
-// each on its own.
+// Loops of PyTorch's wrappers in which one event is more than one thing: the optimizer runs inside backwards, a backward is of a sum of losses or ends at a call of
+// the loop's, or modules are reduced each on its own.
+#include <set>
 #include <string>
 
 #include "tests/support/loops.h"
@@ -147,6 +148,36 @@ TEST(a_backward_of_a_sum, is_no_excess_of_rounding_in_16_bits) {
       const Outcome outcome = run({"replay", "--summary", folder.write("a.json", document.dump())});
       EXPECT_EQ(outcome.code, tool::clean) << framework << dtype << outcome.out << outcome.err;
     }
+}
+
+// ---- backwards that the loop ends -----------------------------------------------------------------------------------------------------
+
+TEST(a_backward_that_the_loop_ends, is_judged_at_its_end_and_not_before) {
+  for (const char* executor : {"numeric", "symbolic"}) {
+    const json whole = replayed(corpus("fsdp2/finalized-by-hand"), {"--executor", executor});
+    EXPECT_EQ(whole["findings"], json::array()) << executor;
+    EXPECT_EQ(whole["coverage"]["windows_judged"], 2) << executor;
+    EXPECT_EQ(whole["coverage"]["not_judged"]["reduced in parts"], 0) << "none is reduced before";
+    const json each = replayed(corpus("fsdp2/finalized-each-backward"), {"--executor", executor});
+    EXPECT_EQ(each["findings"], json::array()) << executor;
+    EXPECT_GT(each["coverage"]["not_judged"]["reduced in parts"], 0) << "a hook reduces some modules, and the loop the others";
+  }
+}
+
+TEST(a_backward_that_the_loop_ends, is_the_loops_to_end) {
+  const auto rules = [](const char* name) {
+    std::set<std::string> out;
+    const json report = replayed(corpus(name));
+    for (const json& finding : report["findings"]) out.insert(finding["blame"].value("rule", "none"));
+    return out;
+  };
+  using Rules = std::set<std::string>;
+  EXPECT_EQ(rules("fsdp2/never-finalized"), Rules{"backward-finalized"});
+  EXPECT_EQ(rules("fsdp2/finalized-with-sync-off"), Rules{"backward-finalized"});
+  EXPECT_EQ(rules("fsdp2/finalized-async-without-wait"), Rules{"backward-finalized"});
+  EXPECT_EQ(rules("fsdp2/finalized-without-the-mode"), Rules{"backward-finalized"});
+  EXPECT_EQ(rules("fsdp2/reduced-but-not-finalized"), Rules{"unreduced-until-finalized"});
+  EXPECT_EQ(rules("fsdp2/finalized-behind-an-exception"), Rules{"reset-behind-exception"});
 }
 
 // ---- modules that reduce on their own -------------------------------------------------------------------------------------------------

@@ -48,8 +48,10 @@ class Fsdp2(TorchLoop):
                              "grad_dtype"})
     streams = True
     own_events = ("set_requires_gradient_sync", "set_requires_all_reduce", "set_is_last_backward", "set_reshard_after_forward", "set_reshard_after_backward",
-                  "set_reduce_scatter_unused_params", "set_gradient_divide_factor", "set_force_sum_reduction_for_comms", "unshard", "reshard", "reset_iter_state")
+                  "set_reduce_scatter_unused_params", "set_gradient_divide_factor", "set_force_sum_reduction_for_comms", "set_manual_backward_finalization",
+                  "unshard", "reshard", "reset_iter_state", "finalize_backward", "wait_for_gradient_reduction")
     lays_out_ranks = True
+    reduction: Any = None  # what finalize_backward(async_op=True) returned last
 
     def check(self, configuration: Configuration) -> None:
         super().check(configuration)
@@ -174,6 +176,18 @@ class Fsdp2(TorchLoop):
 
     def reset_iter_state(self, unit: int | None = None) -> None:
         self.known_of(self.of(unit), "reset_iter_state")()
+
+    def set_manual_backward_finalization(self, value: bool, unit: int | None = None) -> None:
+        self.known_of(self.of(unit), "set_manual_backward_finalization")(value)
+
+    def finalize_backward(self, async_op: bool = False, unit: int | None = None) -> None:
+        handle = self.known_of(self.of(unit), "finalize_backward")(async_op=async_op)
+        if handle is not None:
+            self.reduction = handle
+
+    def wait_for_gradient_reduction(self) -> None:
+        if self.reduction is not None:
+            self.reduction.wait()
 
     def clip(self, max_norm: float, group: str) -> torch.Tensor:
         """clip_grad_norm_ takes the norm over all ranks by itself. The norm of a rank alone is what a loop has that looks at its shards."""

@@ -104,6 +104,7 @@ ScriptItem item_of(const FrameworkEvent& event, Call call, std::optional<Reducti
   ScriptItem item = loop_item(ScriptKind::of_framework);
   item.event.name = event.name;
   item.event.reduces = event.reduces;
+  item.event.heeds_switches = event.heeds_switches;
   item.event.switches = switches;
   item.event.arguments = FrameworkValue(call);
   return item;

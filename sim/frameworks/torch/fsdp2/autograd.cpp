@@ -12,7 +12,9 @@ namespace gradledger::torch::fully_shard {
 
 // The first module that runs becomes the root. In training its parameters would be gathered again at once.
 void FsdpModule::lazy_init() {
-  if (std::exchange(is_lazily_initialised_, true)) return;
+  if (is_lazily_initialised_) return;
+  if (!finalized_by_hand_below_the_root_.empty()) throw not_on_the_root("set_manual_backward_finalization");
+  is_lazily_initialised_ = true;
   if (root_keeps_parameters_) group(0).reshard_after_forward = false;
 }
 
@@ -45,6 +47,7 @@ FsdpModule::Graph FsdpModule::forward(const Pass& pass, std::uint32_t ordinal) {
 
 // A module that an aborted backward left in PRE_BACKWARD takes this forward for the recomputation of checkpointed activations: it registers nothing.
 void FsdpModule::pre_forward(std::uint32_t module, bool input_requires_grad, const Pass& pass, Graph& graph) {
+  if (reduction_ == Reduction::pending) throw not_waited_for("forward");
   ParamGroup& g = group(module);
   if (states_[module] == TrainingState::pre_backward) {
     if (g.empty() || g.is_unsharded() || shared_.behaviour.aborted_module == AbortedModule::raises) return;
@@ -165,33 +168,6 @@ void FsdpModule::accumulate_grad(std::uint32_t p, std::uint32_t number, const Wa
 void FsdpModule::deposit(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add) {
   const std::vector<double>& of_loop = context_.timeline->backwards[ordinal].loss_factor;
   if (target.numel > 0) pass.w.deposit(target, ordinal, p, 0, backward_scale_ * (of_loop.empty() ? 1.0 : of_loop[context_.rank]), add);
-}
-
-// An aborted backward leaves the callback marked as queued: no later one queues it.
-void FsdpModule::pre_backward(std::uint32_t module, const Pass& pass) {
-  states_[module] = TrainingState::pre_backward;
-  if (!std::exchange(final_callback_queued_, true)) final_callback_of_this_backward_ = true;
-  if (!group(module).empty()) group(module).pre_backward(pass);
-}
-
-void FsdpModule::root_post_backward_final_callback(const Pass& pass) {
-  Communication& comm = shared_.comm;
-  iter_forward_root_.reset();
-  for (std::uint32_t m = 0; m < states_.size(); ++m) {
-    ParamGroup& g = group(m);
-    const bool of_unsharded = shared_.behaviour.final_reduction == FinalReduction::of_unsharded_modules;
-    if (!g.empty() && (of_unsharded ? g.is_unsharded() : g.training_state != TrainingState::post_backward)) g.post_backward(pass);
-    g.training_state = states_[m] = TrainingState::idle;
-    if (!g.empty() && comm.is_last_backward) g.finalize_backward(pass);
-  }
-  if (comm.is_last_backward) {
-    comm.post_forward_order.clear();
-    for (const Kept& kept : std::exchange(comm.reduce_scatter_states, {})) {
-      pass.w.wait(kept.event);
-      shared_.tensors.drop(pass.w, kept.tensor);
-    }
-  }
-  final_callback_queued_ = false;
 }
 
 }  // namespace gradledger::torch::fully_shard

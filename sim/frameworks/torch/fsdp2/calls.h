@@ -22,13 +22,16 @@ enum class Method : std::uint8_t {
   set_reduce_scatter_unused_params,
   set_force_sum_reduction_for_comms,
   set_gradient_divide_factor,
+  set_manual_backward_finalization,
   unshard,
   reshard,
   reset_iter_state,
+  finalize_backward,
+  wait_for_gradient_reduction,
 };
 
 struct Call {
-  double value = 0;                   // of setters; 0 and 1 stand for False and True
+  double value = 0;                   // of setters, and async_op of finalize_backward; 0 and 1 stand for False and True
   std::optional<std::uint32_t> unit;  // whose method it is; absent: the root's
   bool recurse = true;                // for the modules below it too
 

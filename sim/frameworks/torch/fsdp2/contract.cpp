@@ -27,6 +27,38 @@ bool reduces_in_parts(const std::vector<ScriptItem>& items) {
   });
 }
 
+// Whether a backward reduces some modules and leaves others to the loop, which ends it. A block of repeated events is gone through twice: its end may set what
+// its beginning meets.
+class PartlyFinalized {
+ public:
+  bool in(const std::vector<ScriptItem>& items) {
+    return std::any_of(items.begin(), items.end(), [&](const ScriptItem& item) { return in(item); });
+  }
+
+ private:
+  bool in(const ScriptItem& item) {
+    switch (item.kind) {
+      case ScriptKind::backward: return by_hand_ && reduces_;
+      case ScriptKind::repeat: return in(item.items) || (item.times > 1 && in(item.items));
+      case ScriptKind::no_sync: {
+        if (item.ranks.empty()) reduces_ = false;
+        const bool inside = in(item.items);
+        reduces_ = true;
+        return inside;
+      }
+      case ScriptKind::of_framework: {
+        const Call& call = item.event.arguments.as<Call>();
+        if (call.method == Method::set_manual_backward_finalization && !call.unit) by_hand_ = call.flag() || (by_hand_ && !item.ranks.empty());
+        if (call.method == Method::set_requires_gradient_sync && !of_a_part(call)) reduces_ = call.flag() || (reduces_ && !item.ranks.empty());
+        return false;
+      }
+      default: return false;
+    }
+  }
+
+  bool by_hand_ = false, reduces_ = true;
+};
+
 void state_dtypes(const Scenario& s, const Fsdp2Config& config, const Behaviour& behaviour, Contract& out) {
   const MixedPrecision& given = config.mixed_precision;
   out.computed = given.param_dtype;
@@ -58,7 +90,7 @@ Contract fsdp2_contract(const Scenario& s, const Fsdp2Config& config, const Beha
   out.mixes_own_and_averaged = false;
   out.steps_own_copies = false;
   out.block_is_a_switch = true;
-  out.reduces_in_parts = reduces_in_parts(s.script);
+  out.reduces_in_parts = reduces_in_parts(s.script) || PartlyFinalized().in(s.script);
   lay_out(s, out);
   state_dtypes(s, config, behaviour, out);
   if (config.gradient_divide_factor) out.average_divisor = rational(*config.gradient_divide_factor);

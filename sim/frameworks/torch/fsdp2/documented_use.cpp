@@ -22,6 +22,8 @@ enum class Use : std::uint8_t {
   unused_parameters,
   reset_behind_exception,
   last_backward,
+  finalized,
+  held_until_finalized,
   reshard_behind_step,
   loss_division,
   average,
@@ -35,13 +37,17 @@ enum class Use : std::uint8_t {
 };
 
 // By the numbers of Use.
-constexpr std::array<UseRule, 16> rules{{
+constexpr std::array<UseRule, 18> rules{{
     {"ranks-alike", "Every rank makes the same calls in the same order."},
     {"last-backward-reduced", "The last backward before step() reduces gradients: set_requires_gradient_sync(True) stands before it."},
     {"graph-run-once", "Each forward is followed by its own backward, once."},
     {"parameters-alike", "Where ranks use different parameters in a backward, set_reduce_scatter_unused_params says so."},
     {"reset-behind-exception", "Behind a forward or backward that raised, reset_iter_state() is called on the root, and the window begins anew."},
     {"last-backward-said", "set_is_last_backward(True) stands before the last backward of a window."},
+    {"backward-finalized",
+     "With set_manual_backward_finalization(True), finalize_backward() stands behind the last backward of a window, with gradient sync on and no forward open, and is waited for "
+     "before step() and zero_grad()."},
+    {"unreduced-until-finalized", "Of several backwards before one finalize_backward() none reduces gradients."},
     {"reshard-behind-step", "Parameters that were kept behind a backward are given up before the forward that follows step()."},
     {"loss-division-beside-ranks", "fully_shard divides by the ranks alone, or by gradient_divide_factor: what else a loss is to be divided by, the loop divides it by."},
     {"mean-of-shards", "Gradients are averaged over all ranks."},
@@ -58,6 +64,8 @@ constexpr std::array<UseRule, 16> rules{{
 // Where a rank stands.
 struct RankUse {
   bool contributed = false, last_synchronised = true, applied = false, raised = false, last_backward = true, reshards = true, kept = false;
+  // The loop ends backwards; some are not ended, of which one reduced; what finalize_backward() began was not waited for.
+  bool by_hand = false, unfinished = false, reduced_unfinished = false, pending = false;
   std::uint32_t forwards = 0;
   std::set<std::uint32_t> open;  // explicit forwards that had no backward yet
   // Modules that reduce nothing, and those that reduce nothing between replicas, the root first.
@@ -84,7 +92,9 @@ class Walk final : public UseWalk {
   std::uint64_t state() const override {
     TraceHash hash;
     for (const RankUse& u : ranks_) {
-      for (const bool part : {u.contributed, u.last_synchronised, u.applied, u.raised, u.last_backward, u.reshards, u.kept}) hash.add(part);
+      for (const bool part :
+           {u.contributed, u.last_synchronised, u.applied, u.raised, u.last_backward, u.reshards, u.kept, u.by_hand, u.unfinished, u.reduced_unfinished, u.pending})
+        hash.add(part);
       hash.add(u.open.size());
       for (const std::set<std::uint32_t>& off : {u.unreduced, u.within_shards}) {
         hash.add(off.size());
@@ -138,6 +148,7 @@ class Walk final : public UseWalk {
                           [&](const events::Backward& body) { backward(body, u); }, [&](const Step&) { step(u); },
                           [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto&) {
                             if (u.contributed) broken(Use::zero_grad_behind_step);
+                            if (u.unfinished || u.pending) broken(Use::finalized);
                             u.applied = false;
                           },
                           [&](const OfFramework& body) { call(body.arguments.as<Call>(), u); },
@@ -151,8 +162,11 @@ class Walk final : public UseWalk {
     if (call.method == Method::set_is_last_backward) u.last_backward = call.flag();
     if (call.method == Method::set_reshard_after_backward) u.reshards = call.flag();
     if (call.method == Method::reshard) u.kept = false;
+    if (call.method == Method::set_manual_backward_finalization) u.by_hand = call.flag();
+    if (call.method == Method::finalize_backward) finalize(call, u);
+    if (call.method == Method::wait_for_gradient_reduction) u.pending = false;
     if (call.method != Method::reset_iter_state) return;
-    u.raised = u.contributed = false;  // the window begins anew
+    u.raised = u.contributed = u.unfinished = u.reduced_unfinished = u.pending = false;  // the window begins anew
     u.open.clear();
   }
 
@@ -167,7 +181,15 @@ class Walk final : public UseWalk {
       }
   }
 
+  void finalize(const Call& call, RankUse& u) {
+    if (u.raised) broken(Use::reset_behind_exception);
+    if (!u.unreduced.empty() || !u.within_shards.empty() || !u.open.empty() || !u.by_hand) broken(Use::finalized);
+    u.unfinished = u.reduced_unfinished = false;
+    u.pending = call.flag();
+  }
+
   void forward(RankUse& u) {
+    if (u.pending) broken(Use::finalized);
     if (u.raised) broken(Use::reset_behind_exception);
     if (u.kept && u.applied) broken(Use::reshard_behind_step);
   }
@@ -175,7 +197,8 @@ class Walk final : public UseWalk {
   void step(RankUse& u) {
     if (!u.contributed) broken(Use::backward_before_step);
     if (u.contributed && !u.last_synchronised) broken(Use::last_is_synchronised);
-    if (u.contributed && !u.last_backward) broken(Use::last_backward);
+    if (u.contributed && !u.last_backward && !u.by_hand) broken(Use::last_backward);
+    if (u.unfinished || u.pending) broken(Use::finalized);
     u.applied = u.applied || u.contributed;
     u.contributed = false;
     u.last_synchronised = true;
@@ -192,7 +215,12 @@ class Walk final : public UseWalk {
     if (e.raises_after) u.raised = true;
     u.kept = !u.reshards;
     u.contributed = true;
-    u.last_synchronised = u.unreduced.empty() && u.within_shards.empty();
+    const bool reduces = u.unreduced.size() < modules_;
+    u.last_synchronised = u.by_hand || (u.unreduced.empty() && u.within_shards.empty());
+    if (!u.by_hand) return;
+    if (u.reduced_unfinished || (u.unfinished && reduces)) broken(Use::held_until_finalized);
+    u.unfinished = true;
+    u.reduced_unfinished = reduces;
   }
 
   const Scenario& scenario_;

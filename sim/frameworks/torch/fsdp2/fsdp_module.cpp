@@ -105,8 +105,14 @@ void FsdpModule::set_requires_gradient_sync(bool value) {
 
 void FsdpModule::call(const Call& call, const Pass& pass) {
   const std::uint32_t module = call.unit ? *call.unit + 1 : 0;
+  switch (call.method) {
+    case Method::set_manual_backward_finalization: return set_manual_backward_finalization(call);
+    case Method::reset_iter_state: return reset_iter_state(call, pass);
+    case Method::finalize_backward: return finalize_backward(call, pass);
+    case Method::wait_for_gradient_reduction: return wait_for_gradient_reduction(pass);
+    default: break;
+  }
   if (is_setter(call.method)) return set(call);
-  if (call.method == Method::reset_iter_state) return reset_iter_state(call, pass);
   if (group(module).empty()) return;
   if (call.method == Method::reshard) return group(module).reshard(pass);
   group(module).unshard(pass);
@@ -127,9 +133,7 @@ void FsdpModule::set(const Call& call) {
       case Method::set_reduce_scatter_unused_params: g.reduce_scatter_unused_params = call.flag(); break;
       case Method::set_force_sum_reduction_for_comms: g.force_sum_reduction_for_comms = call.flag(); break;
       case Method::set_gradient_divide_factor: g.gradient_divide_factor = call.value; break;
-      case Method::unshard:
-      case Method::reshard:
-      case Method::reset_iter_state: expects(false, "a method is set that takes no value");
+      default: expects(false, "a method is set that takes no value, or is not one of each module");
     }
   }
   if (call.method == Method::set_reshard_after_forward && module == 0) root_keeps_parameters_ = false;
@@ -137,7 +141,7 @@ void FsdpModule::set(const Call& call) {
 
 void FsdpModule::reset_iter_state(const Call& call, const Pass& pass) {
   if (!is_lazily_initialised_) throw not_used_yet();
-  if (call.unit) throw not_on_the_root();
+  if (call.unit) throw not_on_the_root("reset_iter_state");
   Communication& comm = shared_.comm;
   const auto let_go = [&](const Kept& kept) {
     pass.w.wait(kept.event);
@@ -153,6 +157,8 @@ void FsdpModule::reset_iter_state(const Call& call, const Pass& pass) {
   }
   iter_forward_root_.reset();
   final_callback_queued_ = false;
+  manual_finalization_active_.reset();
+  if (reduction_ == Reduction::pending) reduction_ = Reduction::invalidated;
 }
 
 // ---- values that decide -------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "sim/engine/base_optimizer.h"
@@ -29,6 +30,8 @@ class FsdpModule final : public Engine {
 
  private:
   enum class Stage : std::uint8_t { found_inf, clip_norm };
+  // What finalize_backward(async_op=True) returned last: nobody waited for it yet, or reset_iter_state was called before anybody did.
+  enum class Reduction : std::uint8_t { waited_for, pending, invalidated };
 
   // What a forward leaves for its backward, which visits it from the end.
   struct Node {
@@ -66,12 +69,18 @@ class FsdpModule final : public Engine {
   void accumulate_grad(std::uint32_t p, std::uint32_t number, const Walk& walk, const Pass& pass);  // ours: what autograd of PyTorch does
   void deposit(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add);   // ours: what autograd of PyTorch does
   void pre_backward(std::uint32_t module, const Pass& pass);                                        // _fsdp_state.py: _pre_backward, at torch 2.13
-  void root_post_backward_final_callback(const Pass& pass);                                         // _fsdp_state.py: _root_post_backward_final_callback, at torch 2.13
+  void root_post_backward_final_callback(const Pass& pass);                                         // _fsdp_state.py: _root_post_backward_final_callback, at torch 2.15
+  void end_backward_iteration(const Pass& pass);                                                    // _fsdp_state.py: _end_backward_iteration, at torch 2.15
 
   // ---- methods
   void call(const Call& call, const Pass& pass);  // _fully_shard.py: FSDPModule, at torch 2.13
   void set(const Call& call);
-  void reset_iter_state(const Call& call, const Pass& pass);  // _fsdp_state.py: _reset_iter_state, at torch 2.13
+  void reset_iter_state(const Call& call, const Pass& pass);   // _fsdp_state.py: _reset_iter_state, at torch 2.13
+  void set_manual_backward_finalization(const Call& call);     // _fully_shard.py: set_manual_backward_finalization, at torch 2.15
+  void finalize_backward(const Call& call, const Pass& pass);  // _fsdp_state.py: finalize_backward, at torch 2.15
+  void validate_finalize_backward(const Call& call) const;     // _fsdp_state.py: _validate_finalize_backward, at torch 2.15
+  void wait_for_gradient_reduction(const Pass& pass);          // _fsdp_state.py: wait_for_gradient_reduction, at torch 2.15
+  void end_all(const Pass& pass);                              // _fsdp_state.py: _end_backward_iteration, at torch 2.15
   void set_requires_gradient_sync(bool value);
 
   // ---- the loop
@@ -105,6 +114,11 @@ class FsdpModule final : public Engine {
   std::optional<std::uint32_t> iter_forward_root_;
   bool final_callback_queued_ = false;
   bool final_callback_of_this_backward_ = false;
+  // Whether the loop ends backwards, and whether it does so with those that are not ended yet; nothing where there are none.
+  bool manual_finalization_ = false;
+  std::set<std::uint32_t> finalized_by_hand_below_the_root_;  // units whose method was called, before it is known which module is the root
+  std::optional<bool> manual_finalization_active_;
+  Reduction reduction_ = Reduction::waited_for;
 
   std::map<std::uint32_t, Graph> graphs_;  // of explicit forwards, by number in their window
   std::uint32_t forwards_ = 0;             // explicit ones in the window

@@ -16,13 +16,16 @@ const char* why_not(const ScriptItem& item, const Fsdp2Config& config) {
     case Method::set_reduce_scatter_unused_params:
     case Method::set_force_sum_reduction_for_comms:
     case Method::set_gradient_divide_factor: return "is replayed from recordings and not judged; expected the option of the same name in /engine/config";
+    case Method::set_manual_backward_finalization: return config.optimizer_in_backward ? "is not modelled beside optimizer_in_backward; expected one of the two" : nullptr;
     case Method::set_requires_gradient_sync:
     case Method::set_is_last_backward:
     case Method::set_reshard_after_forward:
     case Method::set_reshard_after_backward:
     case Method::unshard:
     case Method::reshard:
-    case Method::reset_iter_state: return nullptr;
+    case Method::reset_iter_state:
+    case Method::finalize_backward:
+    case Method::wait_for_gradient_reduction: return nullptr;
   }
   return nullptr;
 }

@@ -178,6 +178,7 @@ void ParamGroup::backward_prefetch(const Pass& pass) {
 void ParamGroup::post_backward(const Pass& pass) {
   training_state = TrainingState::post_backward;
   accumulate_unsharded_grads(pass);
+  post_backward_pending = !reduce_grads;
   if (!reduce_grads) {
     take_up_casts(pass);
     if (reshard_after_backward) reshard(pass);
@@ -302,6 +303,7 @@ void ParamGroup::reset_iter_state(const Pass& pass) {
   wait_for_post_backward(pass);
   if (pass.s.behaviour.reset == Reset::drops_gradients) drop_gradients(pass);
   pass.s.tensors.clear(pass.w, partial_reduce_output_);
+  post_backward_pending = false;
   post_forward_indices_.clear();
   training_state = TrainingState::idle;
   to_sharded(pass);

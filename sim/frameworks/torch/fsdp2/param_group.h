@@ -97,6 +97,7 @@ class ParamGroup {
   std::optional<double> gradient_divide_factor;
 
   TrainingState training_state = TrainingState::idle;
+  bool post_backward_pending = false;  // a backward left its reduction to a later one, or to the loop
 
   void unshard(const Pass& pass);           // _fsdp_param_group.py: unshard, at torch 2.13
   void wait_for_unshard(const Pass& pass);  // _fsdp_param_group.py: wait_for_unshard, at torch 2.13

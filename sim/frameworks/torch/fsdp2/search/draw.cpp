@@ -3,6 +3,7 @@
 #include <string>
 
 #include "sim/frameworks/loop_drawing.h"
+#include "sim/frameworks/torch/fsdp2/behaviour.h"
 #include "sim/frameworks/torch/fsdp2/modules.h"
 #include "sim/frameworks/torch/fsdp2/search/parts.h"
 #include "sim/frameworks/sharded_drawing.h"
@@ -166,32 +167,39 @@ class Window {
     strays_ = !slot.as_documented;
     leaves_out_ = !slot.as_documented || (deferral_ != Deferral::all_reduce && may_leave_out(out));
     clips_ = window_.clips(out.model_dtype);
+    Draws apart = set_apart(draws);
+    by_hand_ = deferral_ != Deferral::all_reduce && !history().missing(out.engine.as_of, "finalize_backward", "") && apart.one_in(4);
+    waits_apart_ = apart.one_in(2);
+    forgets_ = strays_ ? apart.below(8) : 8;
     known_to_all_ = !out.layout || std::all_of(out.parameters.begin(), out.parameters.end(), [](const Parameter& p) { return !p.has_gradient() || p.part; });
   }
 
   void draw() {
     window_.clear(zero_grad_);
     const bool several = window_.micro_batches() > 1;
-    const bool defers = several && !draws_.one_in(4), waits_late = several && !offload_ && window_.takes(last_backward), keeps = window_.takes(resharding);
+    const bool defers = several && !draws_.one_in(4) && !(by_hand_ && offload_), waits_late = several && !offload_ && window_.takes(last_backward), keeps = window_.takes(resharding);
+    if (by_hand_) say(Method::set_manual_backward_finalization, true);
     if (waits_late) say(Method::set_is_last_backward, false);
     if (keeps) say(Method::set_reshard_after_backward, false);
     if (keeps && draws_.one_in(2)) say(Method::set_reshard_after_forward, draws_.one_in(2));
     if (defers) defer(false);
     for (std::uint32_t m = 0; m < window_.micro_batches(); ++m) {
       if (window_.last(m)) {
-        if (defers && !window_.strays(switches)) defer(true);
+        if (defers && !by_hand_ && !window_.strays(switches)) defer(true);
         if (waits_late && !window_.strays(last_backward)) say(Method::set_is_last_backward, true);
         if (keeps && !window_.strays(resharding)) say(Method::set_reshard_after_backward, true);
       }
       if (!offload_ && window_.takes(unsharding)) say(Method::unshard, 0);
-      const bool in_block = defers && deferral_ == Deferral::block && (!window_.last(m) || window_.strays(Feature::blocks));
+      const bool in_block = defers && deferral_ == Deferral::block && (by_hand_ || !window_.last(m) || window_.strays(Feature::blocks));
       if (in_block) window_.in_no_sync([&] { window_.micro_batch(true, leaves_out_, false); });
       else if (m + 2 < window_.micro_batches() && swarm_.on(Feature::own_forwards) && draws_.one_in(4) && strays_) {  // documented, but for a race (docs/fsdp2.md)
         window_.two_micro_batches();
         ++m;
       } else window_.micro_batch(true, leaves_out_, false);
+      if (by_hand_ && (window_.last(m) || !defers || deferral_ == Deferral::none)) finalize(defers);
       window_.detour(zero_grad_);
     }
+    if (by_hand_) say(Method::set_manual_backward_finalization, false);
     window_.before_step(config_.grad_scaler.has_value(), clips_, strays_ || known_to_all_);
     window_.step();
   }
@@ -202,6 +210,13 @@ class Window {
     if (deferral_ == Deferral::gradient_sync) say(Method::set_requires_gradient_sync, reduces);
     if (deferral_ == Deferral::all_reduce) say(Method::set_requires_all_reduce, reduces);
   }
+  // Behind the backwards that it ends.
+  void finalize(bool defers) {
+    if (defers && forgets_ != 0) defer(true);
+    if (forgets_ != 1) say(Method::finalize_backward, waits_apart_);
+    if (waits_apart_ && forgets_ != 2) say(Method::wait_for_gradient_reduction, 0);
+    if (defers && forgets_ == 0) defer(true);
+  }
 
   const Fsdp2Config& config_;
   Draws& draws_;
@@ -210,7 +225,9 @@ class Window {
   Deferral deferral_;
   ScriptKind zero_grad_;
   bool leaves_out_ = true, clips_ = false, offload_ = false, strays_ = false;
-  bool known_to_all_ = true;  // an overflow, wherever it is (docs/fsdp2.md)
+  bool by_hand_ = false, waits_apart_ = false;  // the loop ends backwards, in two calls or in one
+  std::uint32_t forgets_ = 8;                   // which of those calls it forgets, where that is a number of one
+  bool known_to_all_ = true;                    // an overflow, wherever it is (docs/fsdp2.md)
 };
 
 }  // namespace

@@ -62,7 +62,12 @@ class Space final : public SearchSpace {
             {"set_requires_gradient_sync(F)", call_item(Method::set_requires_gradient_sync, 0)},
             {"set_is_last_backward(T)", call_item(Method::set_is_last_backward, 1)},
             {"set_is_last_backward(F)", call_item(Method::set_is_last_backward, 0)},
-            {"reset_iter_state", call_item(Method::reset_iter_state, 0)}};
+            {"reset_iter_state", call_item(Method::reset_iter_state, 0)},
+            {"set_manual_backward_finalization(T)", call_item(Method::set_manual_backward_finalization, 1)},
+            {"set_manual_backward_finalization(F)", call_item(Method::set_manual_backward_finalization, 0)},
+            {"finalize_backward", call_item(Method::finalize_backward, 0)},
+            {"finalize_backward(async)", call_item(Method::finalize_backward, 1)},
+            {"wait_for_gradient_reduction", call_item(Method::wait_for_gradient_reduction, 0)}};
   }
 
   bool share(Scenario& s, std::uint32_t ranks) const override { return share_small_world(s, ranks); }
@@ -90,6 +95,7 @@ ScriptItem call_item(Method method, double value) {
   const FrameworkEvent& event = call_events()[static_cast<std::size_t>(method)];
   item.event.name = event.name;
   item.event.reduces = event.reduces;
+  item.event.heeds_switches = event.heeds_switches;
   item.event.switches = switches_reductions(call);
   item.event.arguments = FrameworkValue(call);
   return item;

@@ -125,7 +125,7 @@ TEST(torch_releases, take_switches_by_hand_and_say_what_they_know) {
 
 TEST(torch_releases, of_a_wrapper_are_told_apart_where_something_moved_and_nowhere_else) {
   EXPECT_EQ(history_of("fsdp2").points(), (std::vector<std::string>{"2.4.0", "2.5.0", "2.6.0", "2.7.0", "2.8.0", "2.9.0", "2.10.0", "2.11.0", "2.13.0", "2.15.0"}));
-  EXPECT_EQ(history_of("ddp").points(), (std::vector<std::string>{"2.4.0", "2.8.0", "2.11.0", "2.12.0"}));
+  EXPECT_EQ(history_of("ddp").points(), (std::vector<std::string>{"2.4.0", "2.8.0", "2.11.0", "2.12.0", "2.15.0"}));
   EXPECT_EQ(history_of("fsdp1").points(), (std::vector<std::string>{"2.4.0", "2.15.0"}));
   for (const char* framework : wrappers) {
     const auto points = history_of(framework).points();

@@ -178,6 +178,8 @@ TEST(a_backward_that_the_loop_ends, is_the_loops_to_end) {
   EXPECT_EQ(rules("fsdp2/finalized-without-the-mode"), Rules{"backward-finalized"});
   EXPECT_EQ(rules("fsdp2/reduced-but-not-finalized"), (Rules{"backward-finalized", "unreduced-until-finalized"}));
   EXPECT_EQ(rules("fsdp2/finalized-behind-an-exception"), Rules{"reset-behind-exception"});
+  for (const char* name : {"finalized-behind-the-step", "finalized-in-the-next-window", "views-read-before-they-are-finalized", "forward-before-finalize", "finalized-in-no-sync"})
+    EXPECT_EQ(rules((std::string("ddp/") + name).c_str()), Rules{"finalized-once-a-backward"}) << name;
 }
 
 // ---- modules that reduce on their own -------------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ class Ddp(TorchLoop):
     frameworks = ("ddp",)
     config_keys = CONFIG_KEYS
     lays_out_ranks = True
+    own_events = ("require_manual_backward_finalization", "finalize_backward")
 
     def check(self, configuration: Configuration) -> None:
         super().check(configuration)
@@ -107,6 +108,17 @@ class Ddp(TorchLoop):
 
     def exit_no_sync(self, raising: bool = False) -> None:
         self.exit_block(raising)
+
+    def having(self, name: str) -> DistributedDataParallel:
+        if not hasattr(DistributedDataParallel, name):
+            raise Refused(f"DistributedDataParallel of PyTorch {torch.__version__} has no {name}")
+        return self.module
+
+    def require_manual_backward_finalization(self, value: bool) -> None:
+        self.having("require_manual_backward_finalization").require_manual_backward_finalization = value
+
+    def finalize_backward(self) -> None:
+        self.having("finalize_backward").finalize_backward()
 
     def accumulated(self) -> Iterable[Buffer]:
         for tensor, name in self.names.items():

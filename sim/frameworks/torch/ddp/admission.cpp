@@ -83,7 +83,7 @@ Problem script_problem(const Scenario& s, const DdpConfig& config, const std::ve
     if (Problem problem = item_problem(s, item, here, "DistributedDataParallel", config.grad_scaler.has_value())) return problem;
     if ((item.kind == ScriptKind::save || item.kind == ScriptKind::restore) && s.layout && s.layout->size("tp") > 1)
       return InputError{here, "is not modelled with tensor-parallel ranks, behind whose first forward the module has no parameters to save"};
-    if (item.kind == ScriptKind::of_framework) return InputError{here, "is another framework's"};
+    if (item.kind == ScriptKind::of_framework && config.steps_inside_backwards()) return InputError{here + "/event", "is not modelled with an optimizer inside backwards"};
     if (Problem problem = script_problem(s, config, item.items, pointer_of_items(item, here))) return problem;
   }
   return std::nullopt;

@@ -75,21 +75,21 @@ void DistributedDataParallel::handle(const Event& event, ProgramWriter& w) {
   };
   const Pass pass{w, gradients_, in_backward};
   using namespace events;
-  std::visit(
-      overloaded{[&](const Forward&) { explicit_forward(event, pass); }, [&](const events::Backward& body) { backward(body, pass); },
-                 [&](const EnterNoSync&) { outer_blocks_.push_back(std::exchange(require_backward_grad_sync_, false)); },
-                 [&](const ExitNoSync&) {
-                   require_backward_grad_sync_ = outer_blocks_.back();
-                   outer_blocks_.pop_back();
-                 },
-                 [&](const Step& body) { step(body, pass); }, [&](const EngineZeroGrad& body) { zero_grad(body.set_to_none, localized_, pass); },
-                 [&](const OptimizerZeroGrad& body) { zero_grad(body.set_to_none, false, pass); }, [&](const Unscale&) { unscale(pass); },
-                 [&](const ScaleGradients& body) { scale_gradients(body, pass); }, [&](const ClipGradients& body) { clip(body, pass); },
-                 [&](const AllReduce& body) { all_reduce(body, pass); }, [&](const Raise& body) { raise(body); }, [](const Save&) {},  // of the weights and what belongs to them
-                 [](const one_of<SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, Finalize, Restore, OfFramework> auto&) {
-                   expects(false, "DistributedDataParallel is given an event that its admission refuses");
-                 }},
-      event.body);
+  std::visit(overloaded{[&](const Forward&) { explicit_forward(event, pass); }, [&](const events::Backward& body) { backward(body, pass); },
+                        [&](const EnterNoSync&) { outer_blocks_.push_back(std::exchange(require_backward_grad_sync_, false)); },
+                        [&](const ExitNoSync&) {
+                          require_backward_grad_sync_ = outer_blocks_.back();
+                          outer_blocks_.pop_back();
+                        },
+                        [&](const Step& body) { step(body, pass); }, [&](const EngineZeroGrad& body) { zero_grad(body.set_to_none, localized_, pass); },
+                        [&](const OptimizerZeroGrad& body) { zero_grad(body.set_to_none, false, pass); }, [&](const Unscale&) { unscale(pass); },
+                        [&](const ScaleGradients& body) { scale_gradients(body, pass); }, [&](const ClipGradients& body) { clip(body, pass); },
+                        [&](const AllReduce& body) { all_reduce(body, pass); }, [&](const Raise& body) { raise(body); },
+                        [&](const OfFramework& body) { call(body.arguments.as<data_parallel::Call>(), pass); }, [](const Save&) {},  // of the weights and what belongs to them
+                        [](const one_of<SetBoundary, EnterCoalesce, ExitCoalesce, SetGradient, Finalize, Restore> auto&) {
+                          expects(false, "DistributedDataParallel is given an event that its admission refuses");
+                        }},
+             event.body);
 }
 
 // The exception leaves every block.
@@ -161,6 +161,11 @@ void DistributedDataParallel::backward(const events::Backward& event, const Pass
   }
   if (stepped_) pass.w.report(StepFact::updated, 1.0);
   if (reducer_.finalize_queued()) end_of_backward(pass, reducer_.finalize_backward(pass));
+}
+
+void DistributedDataParallel::call(const data_parallel::Call& call, const Pass& pass) {
+  if (call.method == data_parallel::Method::finalize_backward) return end_of_backward(pass, reducer_.finalize_backward_manual(pass));
+  reducer_.set_manual_finalization_required(call.value);
 }
 
 void DistributedDataParallel::end_of_backward(const Pass& pass, std::optional<Slice> question) {

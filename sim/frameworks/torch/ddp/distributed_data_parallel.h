@@ -9,6 +9,7 @@
 #include "sim/engine/base_optimizer.h"
 #include "sim/engine/engine.h"
 #include "sim/frameworks/torch/grad_scaler.h"
+#include "sim/frameworks/torch/ddp/calls.h"
 #include "sim/frameworks/torch/ddp/reducer.h"
 
 namespace gradledger::torch {
@@ -49,6 +50,7 @@ class DistributedDataParallel final : public Engine {
   std::uint32_t backward_of_forward(std::uint32_t forward) const;
   void backward(const events::Backward& event, const Pass& pass);                                       // ours: what autograd of PyTorch does
   void autograd(const events::Backward& event, const Pass& pass);                                       // ours: what autograd of PyTorch does
+  void call(const data_parallel::Call& call, const Pass& pass);                                         // distributed.py: finalize_backward, at torch 2.15
   void end_of_backward(const Pass& pass, std::optional<Slice> question);                                // reducer.cpp: finalize_backward, at torch 2.13
   void accumulate_grad(const events::Backward& event, const Pass& pass, std::uint32_t p);               // ours: what autograd of PyTorch does
   void deposit(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add);       // ours: what autograd of PyTorch does

@@ -10,6 +10,7 @@
 
 #include "sim/base/hash.h"
 #include "sim/base/overloaded.h"
+#include "sim/frameworks/torch/ddp/calls.h"
 #include "sim/frameworks/use_walk.h"
 
 namespace gradledger::torch {
@@ -19,6 +20,7 @@ enum class Use : std::uint8_t {
   same_script,
   forward_in_the_block,
   last_is_synchronised,
+  finalized_once,
   one_backward_a_forward,
   unused_parameters,
   static_graph,
@@ -37,10 +39,13 @@ enum class Use : std::uint8_t {
 };
 
 // By the numbers of Use.
-constexpr std::array<UseRule, 18> rules{{
+constexpr std::array<UseRule, 19> rules{{
     {"same-calls", "Every rank makes the same calls in the same order."},
     {"forward-in-no-sync", "A forward and its backward stand in no_sync together, or outside of it together: what decides is the forward."},
     {"last-backward-synchronised", "The last forward and backward before step() run outside of no_sync."},
+    {"finalized-once-a-backward",
+     "With require_manual_backward_finalization every synchronised backward is followed by finalize_backward(), once, before step(), zero_grad() and the next forward; it is set "
+     "between that and a forward."},
     {"one-backward-a-forward", "Each forward is followed by its own backward, once, before the next forward."},
     {"unused-parameters", "Where a backward leaves parameters out, find_unused_parameters or static_graph says so."},
     {"static-graph", "With static_graph every backward uses the parameters that the first one did, and the first one is synchronised."},
@@ -61,9 +66,10 @@ constexpr std::array<UseRule, 18> rules{{
 // Where a rank stands.
 struct RankUse {
   bool in_no_sync = false, contributed = false, last_synchronised = true, applied = false;
-  std::uint32_t forwards = 0;          // explicit ones, in the open window
-  std::map<std::uint32_t, bool> open;  // explicit forwards that had no backward yet, and whether each ran in no_sync
-  std::set<std::uint32_t> run;         // graphs that had theirs
+  bool by_hand = false, unfinished = false;  // the loop ends backwards; one is not ended
+  std::uint32_t forwards = 0;                // explicit ones, in the open window
+  std::map<std::uint32_t, bool> open;        // explicit forwards that had no backward yet, and whether each ran in no_sync
+  std::set<std::uint32_t> run;               // graphs that had theirs
   std::optional<std::vector<bool>> first_graph;
 };
 
@@ -76,7 +82,7 @@ class Walk final : public UseWalk {
   std::uint64_t state() const override {
     TraceHash hash;
     for (const RankUse& u : ranks_) {
-      for (const bool part : {u.in_no_sync, u.contributed, u.last_synchronised, u.applied}) hash.add(part);
+      for (const bool part : {u.in_no_sync, u.contributed, u.last_synchronised, u.applied, u.by_hand, u.unfinished}) hash.add(part);
       hash.add(u.open.size());
     }
     return hash.value();
@@ -108,23 +114,38 @@ class Walk final : public UseWalk {
   void on_rank(const Event& e, std::uint32_t rank) override {
     RankUse& u = ranks_[rank];
     using namespace events;
-    std::visit(overloaded{[&](const EnterNoSync&) { u.in_no_sync = true; },
-                          [&](const Forward&) {
-                            if (!u.open.empty()) broken(Use::one_backward_a_forward);
-                            u.open[u.forwards++] = u.in_no_sync;
-                          },
-                          [&](const events::Backward& body) { backward(body, rank, u); }, [&](const Step&) { step(u); },
-                          [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto&) {
-                            if (u.contributed) broken(Use::zero_grad_behind_step);
-                            u.applied = false;
-                          },
-                          [&](const Raise&) { broken(Use::no_exception); },
-                          [](const one_of<SetBoundary, ExitNoSync, EnterCoalesce, ExitCoalesce, SetGradient, ScaleGradients, ClipGradients, AllReduce, Finalize, Save, Restore,
-                                          Unscale, OfFramework> auto&) {}},
-               e.body);
+    std::visit(
+        overloaded{
+            [&](const EnterNoSync&) { u.in_no_sync = true; },
+            [&](const Forward&) {
+              if (!u.open.empty()) broken(Use::one_backward_a_forward);
+              if (u.unfinished) broken(Use::finalized_once);
+              u.open[u.forwards++] = u.in_no_sync;
+            },
+            [&](const events::Backward& body) { backward(body, rank, u); }, [&](const Step&) { step(u); },
+            [&](const one_of<EngineZeroGrad, OptimizerZeroGrad> auto&) {
+              if (u.contributed) broken(Use::zero_grad_behind_step);
+              if (u.unfinished) broken(Use::finalized_once);
+              u.applied = false;
+            },
+            [&](const Raise&) { broken(Use::no_exception); }, [&](const OfFramework& body) { call(body.arguments.as<data_parallel::Call>(), u); },
+            [](const one_of<SetBoundary, ExitNoSync, EnterCoalesce, ExitCoalesce, SetGradient, ScaleGradients, ClipGradients, AllReduce, Finalize, Save, Restore, Unscale> auto&) {
+            }},
+        e.body);
+  }
+
+  void call(const data_parallel::Call& call, RankUse& u) {
+    if (call.method == data_parallel::Method::require_manual_backward_finalization) {
+      if (call.value != u.by_hand && (u.unfinished || !u.open.empty())) broken(Use::finalized_once);
+      u.by_hand = call.value;
+      return;
+    }
+    if (!u.by_hand || !u.unfinished) broken(Use::finalized_once);
+    u.unfinished = false;
   }
 
   void step(RankUse& u) {
+    if (u.unfinished) broken(Use::finalized_once);
     if (!u.contributed) broken(Use::backward_before_step);
     if (u.contributed && !u.last_synchronised) broken(Use::last_is_synchronised);
     u.applied = u.applied || u.contributed;
@@ -146,6 +167,8 @@ class Walk final : public UseWalk {
     const bool deferred = forward_in_no_sync(e, u);
     if (deferred != u.in_no_sync) broken(Use::forward_in_the_block);
     graph(e, rank, u, deferred);
+    if (u.unfinished) broken(Use::finalized_once);
+    u.unfinished = u.by_hand && !deferred;
     u.contributed = true;
     u.last_synchronised = !deferred;
   }

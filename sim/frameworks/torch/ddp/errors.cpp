@@ -41,6 +41,33 @@ FrameworkError unfinished_reduction(const DdpConfig& config, std::uint32_t rank,
   return {"RuntimeError", reason(config) + "\nParameter indices which did not receive grad for rank " + std::to_string(rank) + ":" + indices + how_to_see_more};
 }
 
+FrameworkError unfinalized_backward() {
+  return {"RuntimeError",
+          "Expected to have finalized the prior backward pass before starting a new one. Call finalize_backward() after backward() when "
+          "require_manual_backward_finalization is true."};
+}
+
+FrameworkError required_too_late() {
+  return {"RuntimeError",
+          "set_manual_finalization_required cannot be called after forward while a backward pass is expected or in progress. Call it before forward or after "
+          "backward finalization."};
+}
+
+FrameworkError finalization_not_required() {
+  return {"RuntimeError", "finalize_backward() called but manual backward finalization is not required. Set require_manual_backward_finalization to true first."};
+}
+
+FrameworkError nothing_to_finalize() {
+  return {"RuntimeError",
+          "finalize_backward() called but no gradient reduction requires finalization. This can happen if no_sync() is active or finalize_backward() was already "
+          "called for this backward pass."};
+}
+
+FrameworkError buckets_not_ready(std::size_t next, std::size_t buckets) {
+  return {"RuntimeError", "finalize_backward() called before all DDP buckets were ready. next_bucket_=" + std::to_string(next) + " buckets_.size()=" + std::to_string(buckets) +
+                              ". Call finalize_backward() only after all DDP-managed parameters have computed gradients."};
+}
+
 FrameworkError graph_has_changed() {
   return {"RuntimeError",
           "Your training graph has changed in this iteration, e.g., one parameter is unused in first iteration, but then got used in the second "

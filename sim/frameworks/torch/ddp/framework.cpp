@@ -6,6 +6,7 @@
 
 #include "sim/frameworks/torch/ddp/admission.h"
 #include "sim/frameworks/torch/ddp/buffers.h"
+#include "sim/frameworks/torch/ddp/calls.h"
 #include "sim/frameworks/torch/ddp/catalogue.h"
 #include "sim/frameworks/torch/ddp/config_json.h"
 #include "sim/frameworks/torch/ddp/contract.h"
@@ -36,6 +37,15 @@ class DistributedDataParallelFramework final : public Framework {
     auto read = ddp_config_from_json(config, where);
     if (!read) return read.error();
     return FrameworkConfig(std::move(read).value());
+  }
+  std::span<const FrameworkEvent> events() const override { return data_parallel::call_events(); }
+  Result<FrameworkValue> event_from_json(const FrameworkEvent& event, const json& arguments, const std::string& where) const override {
+    auto read = data_parallel::call_from_json(data_parallel::method_named(event.name), arguments, where);
+    if (!read) return read.error();
+    return FrameworkValue(std::move(read).value());
+  }
+  std::optional<ReductionSwitch> switches_reductions(const FrameworkEvent&, const FrameworkValue& value) const override {
+    return data_parallel::switches_reductions(value.as<data_parallel::Call>());
   }
   Result<Dtype> model_dtype(FrameworkConfig&, const json&, std::optional<Dtype> stated) const override { return stated.value_or(Dtype::float32); }
 

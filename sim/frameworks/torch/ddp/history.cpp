@@ -2,14 +2,38 @@
 
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "sim/scenario/script_pointer.h"
 
 namespace gradledger::torch {
 
 const WrapperHistory& ddp_history() {
-  static const WrapperHistory it(
-      {"ddp", "DistributedDataParallel", {}, {{"skip_all_reduce_unused_params", "2.8.0"}, {"bucket_cap_mb_list", "2.11.0"}, {"batched_grad_copy", "2.12.0"}}, {}});
+  static const WrapperHistory it({"ddp",
+                                  "DistributedDataParallel",
+                                  {},
+                                  {{"skip_all_reduce_unused_params", "2.8.0"},
+                                   {"bucket_cap_mb_list", "2.11.0"},
+                                   {"batched_grad_copy", "2.12.0"},
+                                   {"require_manual_backward_finalization", "2.15.0"},
+                                   {"finalize_backward", "2.15.0"}},
+                                  {}});
   return it;
 }
+
+namespace {
+
+std::optional<InputError> calls_not_yet_there(const Scenario& s, const std::vector<ScriptItem>& items, const std::string& where) {
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::string here = where + "/" + std::to_string(i);
+    if (items[i].kind == ScriptKind::of_framework)
+      if (auto problem = ddp_history().missing(s.engine.as_of, items[i].event.name, here + "/event")) return problem;
+    if (auto inside = calls_not_yet_there(s, items[i].items, pointer_of_items(items[i], here))) return inside;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 std::optional<InputError> not_yet_there(const Scenario& s, const DdpConfig& config) {
   const std::pair<const char*, bool> options[] = {{"skip_all_reduce_unused_params", config.skip_all_reduce_unused_params},
@@ -18,7 +42,7 @@ std::optional<InputError> not_yet_there(const Scenario& s, const DdpConfig& conf
   for (const auto& [name, said] : options)
     if (said)
       if (auto problem = ddp_history().missing(s.engine.as_of, name, std::string("/engine/config/") + name)) return problem;
-  return std::nullopt;
+  return calls_not_yet_there(s, s.script, "/script");
 }
 
 }  // namespace gradledger::torch

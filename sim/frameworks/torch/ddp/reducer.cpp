@@ -75,6 +75,7 @@ void Reducer::ensure_prior_reduction_finished() const {
   std::vector<std::uint32_t> unmarked;
   for (std::uint32_t v = 0; v < ready_.size(); ++v)
     if (!ready_[v]) unmarked.push_back(v);
+  if (manual_finalization_required_ && unmarked.empty()) throw unfinalized_backward();
   throw unfinished_reduction(*config_, context_.rank, unmarked);
 }
 
@@ -160,7 +161,7 @@ void Reducer::mark_variable_ready(const Pass& pass, std::uint32_t variable) {
   if (--buckets_[bucket_of_[variable]].pending == 0) mark_bucket_ready(pass);
   if (next_bucket_ < buckets_.size()) return;
   if (dynamic_graph_find_unused()) all_reduce_local_used_map(pass);
-  finalize_queued_ = true;
+  finalize_queued_ = !manual_finalization_required_;
 }
 
 // The slice of the bucket becomes this rank's share of the average; a hook divides itself.
@@ -227,7 +228,8 @@ void Reducer::delay_all_reduce(const Pass& pass) {
     mark_variable_ready_dense(pass, v);
   }
   for (Bucket& bucket : buckets_) all_reduce_bucket(pass, bucket);
-  finalize_queued_ = true;
+  next_bucket_ = buckets_.size();
+  finalize_queued_ = !manual_finalization_required_;
 }
 
 // ---- the end of a backward --------------------------------------------------------------------------------------------------------
@@ -241,6 +243,18 @@ std::optional<Slice> Reducer::finalize_backward(const Pass& pass) {
   require_finalize_ = false;
   finalize_at_ = 0;
   return finalize_dense(pass);
+}
+
+void Reducer::set_manual_finalization_required(bool required) {
+  if (required != manual_finalization_required_ && expect_autograd_hooks_) throw required_too_late();
+  manual_finalization_required_ = required;
+}
+
+std::optional<Slice> Reducer::finalize_backward_manual(const Pass& pass) {
+  if (!manual_finalization_required_) throw finalization_not_required();
+  if (!require_finalize_) throw nothing_to_finalize();
+  if (next_bucket_ < buckets_.size()) throw buckets_not_ready(next_bucket_, buckets_.size());
+  return finalize_backward(pass);
 }
 
 std::optional<Slice> Reducer::finalize_goes_on(const Pass& pass, bool used) {

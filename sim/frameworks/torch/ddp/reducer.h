@@ -65,6 +65,9 @@ class Reducer {
   void autograd_hook(const Pass& pass, std::uint32_t parameter, std::uint32_t ordinal);  // reducer.cpp: autograd_hook, at torch 2.13
   // The callback that static_graph queues in its first iteration.
   void delay_all_reduce(const Pass& pass);  // reducer.cpp: delay_all_reduce, at torch 2.13
+  // Whether the loop ends backwards. Raises between a forward and the end of its backward.
+  void set_manual_finalization_required(bool required);             // reducer.cpp: set_manual_finalization_required, at torch 2.15
+  std::optional<Slice> finalize_backward_manual(const Pass& pass);  // reducer.cpp: finalize_backward_manual, at torch 2.15
   // Callbacks that wait for the end of the backward: none, where an exception left it.
   bool finalize_queued() const { return finalize_queued_; }
   void drop_callbacks() { finalize_queued_ = optimizer_ran_ = false; }
@@ -108,6 +111,7 @@ class Reducer {
   std::vector<Bucket> buckets_;
   std::vector<std::uint32_t> bucket_of_, place_in_;  // by variable
 
+  bool manual_finalization_required_ = false;
   bool expect_autograd_hooks_ = false;
   bool require_finalize_ = false;
   bool has_marked_unused_ = false;

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "sim/frameworks/loop_drawing.h"
+#include "sim/frameworks/torch/ddp/history.h"
 #include "sim/frameworks/torch/ddp/search/parts.h"
 
 namespace gradledger::torch::data_parallel {
@@ -178,16 +179,23 @@ void draw_window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scena
   // A parameter that a window leaves out is not stepped, and Adam counts its steps by parameter.
   // The first backward of a static graph is reduced. What no_sync alone used is never reduced where unused parameters are skipped.
   const bool defers = window.takes(Feature::blocks) && !config.skip_all_reduce_unused_params && !(slot.first && config.static_graph);
+  Draws apart = set_apart(draws);
+  const bool by_hand = !config.steps_inside_backwards() && !ddp_history().missing(out.engine.as_of, "finalize_backward", "") && apart.one_in(4);
+  const std::uint32_t forgets = slot.as_documented ? 8 : apart.below(8);
   window.clear(zero_grad);
+  if (by_hand) window.add(call_item({Method::require_manual_backward_finalization, true}));
   for (std::uint32_t m = 0; m < window.micro_batches(); ++m) {
     const bool in_block = defers && (window.last(m) ? window.strays(Feature::blocks) : !draws.one_in(4));
     if (in_block) window.in_no_sync([&] { window.micro_batch(true, leaves_out, orders); });
     else window.micro_batch(true, leaves_out, orders);
+    if (by_hand && !in_block && !(window.last(m) && forgets < 2)) window.add(call_item({Method::finalize_backward}));
     window.detour(zero_grad);
   }
+  if (by_hand && forgets >= 2) window.add(call_item({Method::require_manual_backward_finalization, false}));
   // Tensor-parallel ranks do not know of an overflow in each other's parts.
   window.before_step(config.grad_scaler.has_value(), clips, !(slot.as_documented && out.layout));
   window.step();
+  if (by_hand && forgets == 1) window.add(call_item({Method::finalize_backward}));
 }
 
 }  // namespace gradledger::torch::data_parallel

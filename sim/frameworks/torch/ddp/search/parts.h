@@ -4,6 +4,7 @@
 #include <span>
 
 #include "sim/frameworks/search_space.h"
+#include "sim/frameworks/torch/ddp/calls.h"
 #include "sim/frameworks/torch/ddp/config.h"
 
 namespace gradledger::torch::data_parallel {
@@ -12,6 +13,8 @@ inline DdpConfig& ddp_config(Scenario& scenario) { return scenario.engine.config
 inline const DdpConfig& ddp_config(const Scenario& scenario) { return scenario.engine.config.as<DdpConfig>(); }
 
 std::span<const FeatureInfo> features();
+
+ScriptItem call_item(Call call);
 
 void draw_engine(std::span<const Variant* const> among, Draws& draws, const Swarm& swarm, Scenario& out);
 void draw_options(Draws& draws, const Swarm& swarm, Scenario& out);

@@ -97,6 +97,12 @@ class Space final : public SearchSpace {
     write_plain_loop(loop, {}, {}, out);
   }
 
+  std::vector<OwnLetter> letters(const Scenario&) const override {
+    return {{"require_manual_backward_finalization(T)", call_item({Method::require_manual_backward_finalization, true})},
+            {"require_manual_backward_finalization(F)", call_item({Method::require_manual_backward_finalization, false})},
+            {"finalize_backward", call_item({Method::finalize_backward})}};
+  }
+
   bool share(Scenario& s, std::uint32_t ranks) const override { return share_small_world(s, ranks); }
   std::vector<std::string> alphabet(const Scenario&) const override { return {"backward", "step", "optimizer.zero_grad", "no_sync", "end"}; }
   std::vector<Simplification> simplifications() const override { return simpler(); }
@@ -114,6 +120,16 @@ class Space final : public SearchSpace {
 };
 
 }  // namespace
+
+ScriptItem call_item(Call call) {
+  ScriptItem item = loop_item(ScriptKind::of_framework);
+  const FrameworkEvent& event = call_events()[static_cast<std::size_t>(call.method)];
+  item.event.name = event.name;
+  item.event.reduces = event.reduces;
+  item.event.switches = switches_reductions(call);
+  item.event.arguments = FrameworkValue(call);
+  return item;
+}
 
 const SearchSpace& search_space() {
   static const Space it;

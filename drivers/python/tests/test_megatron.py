@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -160,6 +161,55 @@ def test_nothing_is_quantized_where_the_release_refuses_it_without_transformer_e
     assert fp8_utils._quantize_param_shard_impl([], [], [], None, None) is None
     with pytest.raises(RuntimeError, match="Transformer Engine"):
         fp8_utils._quantize_param_shard_impl(["of fp8"], [], [], None, None)
+
+
+def test_a_distributed_optimizer_that_refuses_to_be_made_without_apex_is_made_and_the_release_is_as_it_was_behind_that(monkeypatch):
+    """As that of 0.9.0 refuses."""
+    from megatron.core.optimizer import distrib_optimizer
+
+    from gradledger.drivers import megatron_cpu
+
+    monkeypatch.setattr(distrib_optimizer, "HAVE_APEX_OR_TE", False, raising=False)
+    with megatron_cpu.without_apex() as told_otherwise:
+        assert not told_otherwise and not distrib_optimizer.HAVE_APEX_OR_TE
+
+    class Refusing:
+        def __init__(self):
+            assert HAVE_APEX_OR_TE  # noqa: F821
+
+    monkeypatch.setattr(distrib_optimizer, "DistributedOptimizer", Refusing)
+    with megatron_cpu.without_apex() as told_otherwise:
+        assert told_otherwise and distrib_optimizer.HAVE_APEX_OR_TE
+    assert not distrib_optimizer.HAVE_APEX_OR_TE
+
+
+def test_a_release_whose_experts_have_no_tensor_parallel_ranks_of_their_own_is_served_and_refuses_a_group_of_them(monkeypatch):
+    """As 0.9.0."""
+    from gradledger.driver import Refused
+    from gradledger.drivers import megatron_groups
+
+    state = megatron_groups.parallel_state
+    monkeypatch.setattr(megatron_groups, "_made", {})
+    monkeypatch.delattr(state, "get_expert_tensor_parallel_group", raising=False)
+    for name in ("initialize", "destroy"):
+        monkeypatch.setattr(state, f"{name}_model_parallel", lambda **_: None)
+    for name in ("tensor_model", "context", "pipeline_model", "expert_model"):
+        monkeypatch.setattr(state, f"get_{name}_parallel_group", lambda: None)
+    monkeypatch.setattr(torch.distributed, "get_process_group_ranks", lambda group: (0,))
+    configuration = SimpleNamespace(config={}, engine={})
+
+    def of(*names):
+        return SimpleNamespace(members=names, world=(0, 1), rank=0, size=lambda name: 2, of=lambda name: (0, 1))
+
+    megatron_groups.make(configuration, of(), 1)
+    with pytest.raises(Refused, match="a group etp"):
+        megatron_groups.make(configuration, of("etp"), 1)
+
+
+def test_what_looks_at_classes_of_streams_is_imported_before_another_takes_their_place():
+    """torch._dynamo of PyTorch 2.5 does, and Megatron-Core imports it."""
+    looks = "import sys; from gradledger.drivers import megatron_cpu; before = 'torch._dynamo' in sys.modules; megatron_cpu.install(); print(before, 'torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", looks], capture_output=True, text=True, check=True).stdout.split()[-1] == "True"
 
 
 COMPILES = """

@@ -140,7 +140,10 @@ class Megatron(TorchLoop):
         if distributed and megatron_cpu.let_nothing_be_quantized():
             self.notes.append("without Transformer Engine this release refuses to quantize no parameter: here it does nothing then")
         distrib_optimizer.Adam = torch.optim.Optimizer
-        self.chained = given(get_megatron_optimizer, config=OptimizerConfig(**options), model_chunks=list(self.module), use_gloo_process_groups=False)
+        with megatron_cpu.without_apex() as told_otherwise:
+            self.chained = given(get_megatron_optimizer, config=OptimizerConfig(**options), model_chunks=list(self.module), use_gloo_process_groups=False)
+        if distributed and told_otherwise:
+            self.notes.append("this release makes no distributed optimizer without Apex or Transformer Engine: here it does")
         self.children = [child for child in getattr(self.chained, "chained_optimizers", [self.chained]) if child.optimizer is not None]
         if not self.children:
             raise Refused("a rank without a parameter that is trained")

@@ -54,9 +54,13 @@ def make(configuration: Configuration, groups: Groups, experts_over: int) -> Non
         names.update(_unset)
         given(parallel_state.initialize_model_parallel, create_gloo_process_groups=False, **wanted)
         _made[key] = kept()
-    for name, group in (("tp", parallel_state.get_tensor_model_parallel_group()), ("cp", parallel_state.get_context_parallel_group()),
-                        ("pp", parallel_state.get_pipeline_model_parallel_group()), ("ep", parallel_state.get_expert_model_parallel_group()),
-                        ("etp", parallel_state.get_expert_tensor_parallel_group())):
-        found = tuple(torch.distributed.get_process_group_ranks(group))
+    made = {"tp": parallel_state.get_tensor_model_parallel_group, "cp": parallel_state.get_context_parallel_group,
+            "pp": parallel_state.get_pipeline_model_parallel_group, "ep": parallel_state.get_expert_model_parallel_group}
+    if hasattr(parallel_state, "get_expert_tensor_parallel_group"):
+        made["etp"] = parallel_state.get_expert_tensor_parallel_group
+    elif "etp" in groups.members:
+        raise Refused("a group etp, which Megatron-Core has from 0.10.0 on")
+    for name, group_of in made.items():
+        found = tuple(torch.distributed.get_process_group_ranks(group_of()))
         if name in groups.members and sizes[name] > 1 and found != groups.of(name):
             raise Refused(f"ranks {groups.of(name)} in the group {name}; Megatron's order has {found}")

@@ -204,6 +204,8 @@ def test_a_release_whose_experts_have_no_tensor_parallel_ranks_of_their_own_is_s
     megatron_groups.make(configuration, of(), 1)
     with pytest.raises(Refused, match="a group etp"):
         megatron_groups.make(configuration, of("etp"), 1)
+    with pytest.raises(Refused, match=r"ranks \(0, 1\) in the group ep; Megatron's order has \(0,\)"):
+        megatron_groups.make(configuration, of(), 2)
 
 
 def test_what_looks_at_classes_of_streams_is_imported_before_another_takes_their_place():

@@ -100,8 +100,8 @@ class Megatron(TorchLoop):
             self.notes.append("what stages send each other is one number in fp32")
         if chunks:
             # Megatron-LM's default, and of two stages the only one: without, what goes forward between them is taken for what goes backward.
-            of_pipeline |= {"overlap_p2p_comm": True, "batch_p2p_comm": False, "virtual_pipeline_model_parallel_size": chunks,
-                            "microbatch_group_size_per_vp_stage": self.schedule.get("microbatch_group_size_per_vp_stage")}
+            of_pipeline |= {"overlap_p2p_comm": True, "batch_p2p_comm": False, "virtual_pipeline_model_parallel_size": chunks}
+            of_pipeline |= {key: self.schedule[key] for key in ("microbatch_group_size_per_vp_stage",) if key in self.schedule}  # from 0.10.0 on
         return TransformerConfig(num_layers=self.stage_count * max(chunks, 1), hidden_size=HIDDEN, num_attention_heads=8,
                                  tensor_model_parallel_size=parallel_state.get_tensor_model_parallel_world_size(),
                                  context_parallel_size=parallel_state.get_context_parallel_world_size(), params_dtype=dtype, bf16=dtype == torch.bfloat16,

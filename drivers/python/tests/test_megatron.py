@@ -62,6 +62,19 @@ def test_the_distributed_optimizer_owns_a_part_of_the_mean(command):
     assert held == {(0, 0): 2, (0, 1): 2, (0, 2): 2, (1, 0): 15, (1, 1): 6}
 
 
+def test_of_several_instances_a_gradient_is_shown_unless_its_own_reduction_is_on_its_way(command):
+    configure(command, ddp={"overlap_grad_reduce": True, "use_distributed_optimizer": True, "num_distributed_optimizer_instances": 2, "bucket_size": 1})
+    for _ in range(2):  # from the first windows some releases learn for how many gradients they wait
+        ok(command.event("backward", GIVEN))
+        ok(command.event(FINALIZE))
+        ok(command.event("zero_grad", of="engine"))
+    for answer in ok(command.event("backward", {rank: {1: of[1]} for rank, of in GIVEN.items()}, uses=[1])).values():
+        assert shown(answer, "local") == {"a.main_grad": [0, 0, 0]}
+    ok(command.event("backward", {rank: {0: of[0]} for rank, of in GIVEN.items()}, uses=[0]))
+    for answer in ok(command.event(FINALIZE)).values():
+        assert shown(answer, "reduced") == MEAN
+
+
 def test_a_gradient_that_a_step_left_is_added_to_itself(command):
     """scenarios/megatron/gradient-left-in-fp32-added-twice"""
     configure(command)

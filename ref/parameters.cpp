@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "ref/dtype_facts.h"
 
@@ -45,7 +46,7 @@ void ParameterJudge::observe(const Observation& o) {
 ParameterJudge::Owned& ParameterJudge::owned(std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::uint64_t numel) {
   for (Owned& o : ranks_[rank].owned)
     if (o.parameter == parameter && o.offset == offset && o.weight.size() == numel) return o;
-  Owned& o = ranks_[rank].owned.emplace_back(Owned{parameter, offset, contract_.optimizer_of(parameter), {}, {}, {}});
+  Owned& o = ranks_[rank].owned.emplace_back(Owned{{}, parameter, offset, contract_.optimizer_of(parameter)});
   std::vector<double> initial(numel);
   source_.initial_parameter(parameter, offset, initial);
   for (double x : initial) o.weight.push_back({x, 0.0});  // representable in the model dtype, so exact in fp32
@@ -54,14 +55,35 @@ ParameterJudge::Owned& ParameterJudge::owned(std::uint32_t rank, std::uint32_t p
   return o;
 }
 
+const ParameterJudge::Values& ParameterJudge::Owned::at(std::uint32_t event) const {
+  for (const auto& [until, values] : before)
+    if (until > event) return values;
+  return *this;
+}
+
+bool ParameterJudge::RankState::steps_in(std::uint32_t event) const {
+  return last_step_event == event || std::find(earlier_steps.begin(), earlier_steps.end(), event) != earlier_steps.end();
+}
+
+// Where nothing holds it back, a rank is steps ahead of others that have yet to show what an earlier one of its steps gave them.
+void ParameterJudge::begin_step(std::uint32_t rank, std::uint32_t event) {
+  RankState& mine = ranks_[rank];
+  const std::uint32_t last = std::exchange(mine.last_step_event, event);
+  if (last == event || last == never) return;
+  if (std::any_of(ranks_.begin(), ranks_.end(), [&](const RankState& other) { return &other != &mine && other.ended <= last; })) return mine.earlier_steps.push_back(last);
+  mine.earlier_steps.clear();
+  for (Owned& each : mine.owned) each.before.clear();
+}
+
 void ParameterJudge::apply(const Observation& o) {
-  ranks_[o.rank].last_step_event = o.event;
+  begin_step(o.rank, o.event);
   std::vector<double> gradient;
   for (const ObservedPiece& piece : o.pieces) {
     if (piece.parameter < 0 || piece.numel == 0) continue;
     gradient.resize(piece.numel);
     read_stored(piece.dtype, piece.data, piece.numel, gradient.data());
     Owned& mine = owned(o.rank, static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.numel);
+    if (!ranks_[o.rank].earlier_steps.empty()) mine.before.emplace_back(o.event, mine);
     const bool muon = mine.optimizer.type == OptimizerType::muon;
     const Rounding format = rounding_of(contract_.accumulation, o.scale);
     const Hyperparameters constants(mine.optimizer, ++mine.steps, fp32_);
@@ -132,7 +154,7 @@ const ParameterJudge::Owned* ParameterJudge::stepped(const Observation& o, std::
   for (std::uint32_t turn = 0; turn < asked; ++turn) {
     const std::uint32_t rank = (o.rank + turn) % world;
     const RankState& state = ranks_[rank];
-    if (state.last_step_event != o.event) continue;
+    if (!state.steps_in(o.event)) continue;
     for (const Owned& mine : state.owned) {
       if (!mine.holds(parameter, element)) continue;
       if (places_.empty()) return &mine;
@@ -145,8 +167,9 @@ const ParameterJudge::Owned* ParameterJudge::stepped(const Observation& o, std::
 }
 
 const std::vector<Bounded>& ParameterJudge::of_role(const Owned& owned, const Observation& o) {
-  if (!is_moment(o.role)) return owned.weight;
-  return o.role == Role::second_moment ? owned.second_moment : owned.first_moment;
+  const Values& values = owned.at(o.event);
+  if (!is_moment(o.role)) return values.weight;
+  return o.role == Role::second_moment ? values.second_moment : values.first_moment;
 }
 
 Bounded ParameterJudge::due_of(const Owned& owned, const Observation& o, std::uint64_t element) const {
@@ -161,7 +184,7 @@ bool ParameterJudge::is_of_another(const Observation& o, std::uint32_t parameter
     return false;
   for (const RankState& state : ranks_)
     for (const Owned& other : state.owned) {
-      if (state.last_step_event != o.event || !other.holds(parameter, element)) continue;
+      if (!state.steps_in(o.event) || !other.holds(parameter, element)) continue;
       const Bounded due = due_of(other, o, element);
       if (std::abs(value - due.value) <= due.error) return true;
     }
@@ -173,7 +196,7 @@ void ParameterJudge::check(const Observation& o) {
   const RankState& own = ranks_[o.rank];
   // What others stepped in this event reaches it in one of its own, if its script has them apart. Where it skips, KeptStateJudge holds it to what it had.
   if (own.kept_at == o.event && own.last_step_event != o.event) return;
-  if (std::none_of(ranks_.begin(), ranks_.end(), [&](const RankState& rank) { return rank.last_step_event == o.event; })) return;  // nobody stepped
+  if (std::none_of(ranks_.begin(), ranks_.end(), [&](const RankState& rank) { return rank.steps_in(o.event); })) return;  // nobody stepped
   Mismatch mismatch;
   double worst = -1;
   std::vector<double> stored;

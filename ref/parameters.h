@@ -18,25 +18,37 @@ class ParameterJudge final : public TraceSink {
 
   void observe(const Observation& observation) override;
   void step_fact(const StepRecord& record) override;
+  void event_done(std::uint32_t rank, std::uint32_t event) override { ranks_[rank].ended = event + 1; }
+  void engine_error(const EngineErrorRecord& record) override { ranks_[record.rank].ended = never; }
 
   const std::vector<Mismatch>& mismatches() const { return mismatches_; }
   const JudgeStatistics& statistics() const { return statistics_; }
 
  private:
+  struct Values {
+    std::vector<Bounded> weight, first_moment, second_moment;
+  };
   // The optimizer's view of the elements that one rank steps.
-  struct Owned {
+  struct Owned : Values {
     std::uint32_t parameter;
     std::uint64_t offset;
     OptimizerConfig optimizer;  // of its group
-    std::vector<Bounded> weight, first_moment, second_moment;
-    std::uint32_t steps = 0;  // that had a gradient of it
+    std::uint32_t steps = 0;    // that had a gradient of it
+    // What it was up to the step of an event, ascending: of steps that some rank has not come to the end of.
+    std::vector<std::pair<std::uint32_t, Values>> before;
+
+    const Values& at(std::uint32_t event) const;
 
     bool holds(std::uint32_t p, std::uint64_t element) const { return p == parameter && element >= offset && element - offset < weight.size(); }
   };
   struct RankState {
     std::vector<Owned> owned;
     std::uint32_t last_step_event = never;
-    std::uint32_t kept_at = never;  // it says that it leaves everything as it was
+    std::vector<std::uint32_t> earlier_steps;  // events, of steps that some rank has not come to the end of
+    std::uint32_t kept_at = never;             // it says that it leaves everything as it was
+    std::uint32_t ended = 0;                   // events that it is through with
+
+    bool steps_in(std::uint32_t event) const;
   };
 
   // Of one step, as the device has them. Moments: zero where there are none.
@@ -47,6 +59,7 @@ class ParameterJudge final : public TraceSink {
   };
 
   Owned& owned(std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::uint64_t numel);
+  void begin_step(std::uint32_t rank, std::uint32_t event);
   void apply(const Observation& observation);
   void update(Owned& owned, std::size_t i, Bounded gradient, const Hyperparameters& with) const;
   static void take_in(Owned& owned, std::size_t i, Bounded gradient, Rounding format, Rounding constants);

@@ -1,4 +1,5 @@
 // What an overflow, a scale or a backward without a gradient did before the release that mends it, as real runs of 0.16.5, 0.17.6 and 0.18.3 show.
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,18 @@ TEST(the_section_fp16, scales_bf16_in_the_unfused_wrapper_though_it_is_not_enabl
   };
   EXPECT_EQ(weights("sgd"), (std::set<double>{0.0, 0.25}));  // loss.backward() reduces nothing, and multiplies by no scale
   EXPECT_EQ(weights("adam"), (std::set<double>{0.0, 1.0}));
+}
+
+TEST(an_overflow, that_FP16_Optimizer_applies_in_bf16_before_0_19_8_is_no_skipped_step) {
+  const auto skips_differ = [](const char* as_of) {
+    Scenario s = scenario(as_of, "bf16", R"("bf16": {"enabled": true})", R"({"no_sync": [{"backward": {}}]}, {"overflow": {"ranks": [1], "micro_batch": 0}}, {"step": {}})");
+    s.engine.optimizer.type = OptimizerType::adam;
+    const ref::Verdict verdict = judge(s);
+    return std::any_of(verdict.findings.begin(), verdict.findings.end(), [](const ref::Finding& f) { return f.finding == ref::FindingClass::wrong_skip; });
+  };
+  EXPECT_FALSE(skips_differ("0.17.6"));
+  EXPECT_FALSE(skips_differ("0.19.7"));
+  EXPECT_TRUE(skips_differ("0.19.8"));
 }
 
 TEST(an_infinite_norm, of_offloaded_gradients_raises_before_0_17_1) {

@@ -18,7 +18,7 @@ namespace {
 
 // Rank 1 steps the second half of a parameter of four elements in event 1; rank 0 shows the whole of it, as it began.
 struct SteppedElsewhere {
-  SteppedElsewhere() : scenario(base_scenario(2, {4}, Dtype::float32)) {
+  explicit SteppedElsewhere(std::uint32_t world = 2) : scenario(base_scenario(world, {4}, Dtype::float32)) {
     deepspeed_config(scenario).zero.stage = 1;
     scenario.script = {backward(), step()};
     timeline = make_timeline(scenario).value();
@@ -38,9 +38,9 @@ struct SteppedElsewhere {
     return judge.mismatches().size();
   }
 
-  void show(ref::ParameterJudge& judge, std::uint32_t rank, Role role, std::uint64_t offset, std::span<const float> values) const {
+  void show(ref::ParameterJudge& judge, std::uint32_t rank, Role role, std::uint64_t offset, std::span<const float> values, std::uint32_t event = 1) const {
     const ObservedPiece piece{0, offset, values.size(), Dtype::float32, std::as_bytes(values).data()};
-    judge.observe({.rank = rank, .event = 1, .at_end = role == Role::parameter, .buffer = "w", .role = role, .pieces = {&piece, 1}});
+    judge.observe({.rank = rank, .event = event, .at_end = role == Role::parameter, .buffer = "w", .role = role, .pieces = {&piece, 1}});
   }
 
   Scenario scenario;
@@ -55,6 +55,29 @@ TEST(weights_after_an_event, are_not_held_to_what_others_stepped_where_the_rank_
   EXPECT_EQ(SteppedElsewhere().mismatches({{0, 1, StepFact::skipped, 1}}), 0u);
   EXPECT_EQ(SteppedElsewhere().mismatches({{0, 1, StepFact::updated, 1}}), 1u) << "it did";
   EXPECT_EQ(SteppedElsewhere().mismatches({{0, 1, StepFact::skipped, 0}}), 1u) << "it did not skip";
+}
+
+// Nothing holds rank 1 back where its steps wait for no other rank. Rank 2 steps a copy with another gradient.
+TEST(weights_after_an_event, are_those_of_that_step_though_the_rank_that_took_it_is_steps_ahead) {
+  const SteppedElsewhere there(3);
+  ref::ParameterJudge judge(there.scenario, there.timeline->contract, *there.source);
+  const std::array<float, 2> gradient{1, 2}, other{4, 8};
+  for (const std::uint32_t event : {1u, 2u, 3u}) {
+    there.show(judge, 1, Role::applied_gradient, 2, gradient, event);
+    judge.event_done(1, event);
+  }
+  std::array<double, 2> weights;
+  there.source->initial_parameter(0, 2, weights);
+  for (const std::uint32_t event : {1u, 2u, 3u}) {
+    there.show(judge, 2, Role::applied_gradient, 2, other, event);
+    std::array<float, 2> stored;
+    for (std::size_t i = 0; i < weights.size(); ++i) stored[i] = static_cast<float>(weights[i] -= gradient[i]);
+    there.show(judge, 0, Role::parameter, 2, stored, event);
+    EXPECT_EQ(judge.mismatches().size(), event - 1) << event;
+    there.show(judge, 0, Role::parameter, 2, gradient, event);
+    EXPECT_EQ(judge.mismatches().size(), event) << "of no step";
+    for (const std::uint32_t rank : {0u, 2u}) judge.event_done(rank, event);
+  }
 }
 
 // Whichever of the two is shown first.

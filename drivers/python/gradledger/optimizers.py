@@ -58,12 +58,28 @@ def clip(parameters: list[torch.Tensor], max_norm: float, groups: Groups, group:
     """clip_grad_norm_, or its two halves with a sum over the ranks of a group between them. Returns the norm."""
     if groups.size(group) == 1:
         return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
-    norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in parameters])
+    norm = total_norm([parameter.grad for parameter in parameters])
     squared = norm.to(device) ** 2
     dist.all_reduce(squared, group=groups.process_group(group))
     norm = squared.sqrt()
-    torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+    clip_with_norm(parameters, max_norm, norm)
     return norm
+
+
+def total_norm(gradients: list[torch.Tensor]) -> torch.Tensor:
+    """The first half of clip_grad_norm_, which has a name of its own from PyTorch 2.6 on."""
+    if hasattr(torch.nn.utils, "get_total_norm"):
+        return torch.nn.utils.get_total_norm(gradients)
+    return torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients])) if gradients else torch.tensor(0.0)
+
+
+def clip_with_norm(parameters: list[torch.Tensor], max_norm: float, norm: torch.Tensor) -> None:
+    """The second half, likewise."""
+    if hasattr(torch.nn.utils, "clip_grads_with_norm_"):
+        return torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)  # torch's own constant
+    for parameter in parameters:
+        parameter.grad.mul_(factor)
 
 
 @contextlib.contextmanager

@@ -304,6 +304,24 @@ def test_Adams_first_step_moves_every_used_weight_by_the_rate(session: Session, 
         assert value == pytest.approx(0.001 * mean({0: 0.5})[element] ** 2, rel=1e-5)
 
 
+def test_FusedAdam_counts_the_steps_of_the_last_tensor_with_a_gradient_for_its_whole_group() -> None:
+    """ops/adam/fused_adam.py: step(). A tensor whose first gradient comes late is counted anew, and those before it take its number."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("deepspeed", reason="DeepSpeed is not importable: that its own step counts is NOT tested here")
+    from gradledger.drivers.deepspeed_setup import UncompiledFusedAdam
+
+    first, late = (torch.nn.Parameter(torch.zeros(1)) for _ in range(2))
+    optimizer = UncompiledFusedAdam([first, late], lr=1.0, betas=(0.9, 0.999), eps=0.0, weight_decay=0.0, adam_w_mode=True)
+    moves = []
+    for parameters in ((first,), (first, late)):
+        before = first.item()
+        for parameter in parameters:
+            parameter.grad = torch.ones(1)
+        optimizer.step()
+        moves.append(before - first.item())
+    assert moves == pytest.approx([1.0, 1.9 / 1.999**0.5])  # 1.0 twice, were each counted alone
+
+
 def test_the_driver_refuses_what_it_cannot_and_passes_on_what_DeepSpeed_refuses(session: Session) -> None:
     by_driver = session.configure(zero(1, offload_optimizer={"device": "nvme"}))
     assert all(answer["type"] == "refused" and answer["by_driver"] and "offload_optimizer to nvme" in answer["error"]["text"] for answer in by_driver.values())

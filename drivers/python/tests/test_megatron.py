@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -59,6 +60,19 @@ def test_the_distributed_optimizer_owns_a_part_of_the_mean(command):
         assert not held.keys() & own.keys()
         held |= own
     assert held == {(0, 0): 2, (0, 1): 2, (0, 2): 2, (1, 0): 15, (1, 1): 6}
+
+
+def test_of_several_instances_a_gradient_is_shown_unless_its_own_reduction_is_on_its_way(command):
+    configure(command, ddp={"overlap_grad_reduce": True, "use_distributed_optimizer": True, "num_distributed_optimizer_instances": 2, "bucket_size": 1})
+    for _ in range(2):  # from the first windows some releases learn for how many gradients they wait
+        ok(command.event("backward", GIVEN))
+        ok(command.event(FINALIZE))
+        ok(command.event("zero_grad", of="engine"))
+    for answer in ok(command.event("backward", {rank: {1: of[1]} for rank, of in GIVEN.items()}, uses=[1])).values():
+        assert shown(answer, "local") == {"a.main_grad": [0, 0, 0]}
+    ok(command.event("backward", {rank: {0: of[0]} for rank, of in GIVEN.items()}, uses=[0]))
+    for answer in ok(command.event(FINALIZE)).values():
+        assert shown(answer, "reduced") == MEAN
 
 
 def test_a_gradient_that_a_step_left_is_added_to_itself(command):
@@ -160,6 +174,57 @@ def test_nothing_is_quantized_where_the_release_refuses_it_without_transformer_e
     assert fp8_utils._quantize_param_shard_impl([], [], [], None, None) is None
     with pytest.raises(RuntimeError, match="Transformer Engine"):
         fp8_utils._quantize_param_shard_impl(["of fp8"], [], [], None, None)
+
+
+def test_a_distributed_optimizer_that_refuses_to_be_made_without_apex_is_made_and_the_release_is_as_it_was_behind_that(monkeypatch):
+    """As that of 0.9.0 refuses."""
+    from megatron.core.optimizer import distrib_optimizer
+
+    from gradledger.drivers import megatron_cpu
+
+    monkeypatch.setattr(distrib_optimizer, "HAVE_APEX_OR_TE", False, raising=False)
+    with megatron_cpu.without_apex() as told_otherwise:
+        assert not told_otherwise and not distrib_optimizer.HAVE_APEX_OR_TE
+
+    class Refusing:
+        def __init__(self):
+            assert HAVE_APEX_OR_TE  # noqa: F821
+
+    monkeypatch.setattr(distrib_optimizer, "DistributedOptimizer", Refusing)
+    with megatron_cpu.without_apex() as told_otherwise:
+        assert told_otherwise and distrib_optimizer.HAVE_APEX_OR_TE
+    assert not distrib_optimizer.HAVE_APEX_OR_TE
+
+
+def test_a_release_whose_experts_have_no_tensor_parallel_ranks_of_their_own_is_served_and_refuses_a_group_of_them(monkeypatch):
+    """As 0.9.0."""
+    from gradledger.driver import Refused
+    from gradledger.drivers import megatron_groups
+
+    state = megatron_groups.parallel_state
+    monkeypatch.setattr(megatron_groups, "_made", {})
+    monkeypatch.delattr(state, "get_expert_tensor_parallel_group", raising=False)
+    for name in ("initialize", "destroy"):
+        monkeypatch.setattr(state, f"{name}_model_parallel", lambda **_: None)
+    for name in ("tensor_model", "context", "pipeline_model", "expert_model"):
+        monkeypatch.setattr(state, f"get_{name}_parallel_group", lambda: None)
+    monkeypatch.setattr(torch.distributed, "get_process_group_ranks", lambda group: (0,))
+    configuration = SimpleNamespace(config={}, engine={})
+
+    def of(*names):
+        return SimpleNamespace(members=names, world=(0, 1), rank=0, size=lambda name: 2, of=lambda name: (0, 1))
+
+    megatron_groups.make(configuration, of(), 1)
+    with pytest.raises(Refused, match="a group etp"):
+        megatron_groups.make(configuration, of("etp"), 1)
+    with pytest.raises(Refused, match=r"ranks \(0, 1\) in the group ep; Megatron's order has \(0,\)"):
+        megatron_groups.make(configuration, of(), 2)
+
+
+def test_what_looks_at_classes_of_streams_is_imported_before_another_takes_their_place():
+    """torch._dynamo of PyTorch 2.5 does, and Megatron-Core imports it."""
+    looks = "import sys; from gradledger.drivers import megatron_cpu; before = 'torch._dynamo' in sys.modules; megatron_cpu.install(); print(before, 'torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", looks], capture_output=True, text=True, check=True).stdout.split()[-1] == "True"
 
 
 COMPILES = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gradledger.optimizers import Applied, as_they_were
+from gradledger.optimizers import Applied, as_they_were, clip_with_norm, total_norm
 
 
 def given(parameters: list[torch.nn.Parameter], numel: list[int]) -> list:
@@ -44,3 +44,19 @@ def test_gradients_are_as_they_were_behind_what_a_linear_run_does_to_them():
         gradients[0].mul_(float("nan"))
         raise ZeroDivisionError
     assert [gradient.tolist() for gradient in gradients] == [[1, 2], [3]]
+
+
+def test_before_PyTorch_2_6_a_clip_over_a_group_is_what_its_halves_are_since(monkeypatch):
+    """2.5 has clip_grad_norm_ alone, in one piece."""
+    clipped = []
+    for _ in range(2):
+        parameters = [with_gradient([0.1, 0.7, 3.3]), with_gradient([1.9])]
+        norm = total_norm([parameter.grad for parameter in parameters])
+        clip_with_norm(parameters, 0.3, norm)
+        clipped.append([norm.item(), *(parameter.grad.tolist() for parameter in parameters)])
+        for name in ("get_total_norm", "clip_grads_with_norm_"):
+            monkeypatch.delattr(torch.nn.utils, name, raising=False)
+    assert clipped[0] == clipped[1]
+    whole = [with_gradient([0.1, 0.7, 3.3]), with_gradient([1.9])]
+    assert clipped[0] == [torch.nn.utils.clip_grad_norm_(whole, 0.3).item(), *(parameter.grad.tolist() for parameter in whole)]
+    assert total_norm([]).item() == 0

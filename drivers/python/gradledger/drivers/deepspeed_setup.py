@@ -8,7 +8,7 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -291,35 +291,30 @@ def muon(configuration: Configuration, config: Mapping[str, Any]) -> dict[str, A
 
 
 class UncompiledFusedAdam(FusedAdam):
-    """A FusedAdam to whoever asks, since wrappers are chosen by that, with the kernel's formulas written out."""
+    """A FusedAdam to whoever asks, since wrappers are chosen by that, with its own step, which counts as it does; the kernel's formulas are written out."""
 
     def __init__(self, params: Any, lr: float, betas: tuple[float, float], eps: float, weight_decay: float, adam_w_mode: bool) -> None:
         torch.optim.Optimizer.__init__(self, params, {"lr": lr, "bias_correction": True, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self.adam_w_mode = int(adam_w_mode)
         self.set_grad_none = True
+        self._dummy_overflow_buf = torch.zeros(1, dtype=torch.int)
+        self.multi_tensor_adam = adam_of_lists
 
-    def step(self, closure: Any = None, **of_older_releases: Any) -> None:
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self.update(parameter, group)
 
-    @torch.no_grad()
-    def update(self, parameter: torch.Tensor, group: Mapping[str, Any]) -> None:
-        state, (beta1, beta2) = self.state[parameter], group["betas"]
-        if not state:
-            state |= {"step": group.get("step", 0), "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
-        state["step"] += 1
-        gradient = parameter.grad
-        if not self.adam_w_mode and group["weight_decay"]:
-            gradient = gradient + group["weight_decay"] * parameter
-        state["exp_avg"].mul_(beta1).add_(gradient * (1 - beta1))
-        state["exp_avg_sq"].mul_(beta2).add_(gradient * (1 - beta2) * gradient)
-        denominator = (state["exp_avg_sq"] / (1 - math.pow(beta2, state["step"]))).sqrt() + group["eps"]
-        change = state["exp_avg"] / (1 - math.pow(beta1, state["step"])) / denominator
-        if self.adam_w_mode and group["weight_decay"]:
-            change = change + group["weight_decay"] * parameter
-        parameter.sub_(change * group["lr"])
+@torch.no_grad()
+def adam_of_lists(_chunk: int, _flag: torch.Tensor, lists: Sequence[Sequence[torch.Tensor]], lr: float, beta1: float, beta2: float, eps: float, step: int,
+                  adam_w_mode: int, _bias_correction: int, weight_decay: float) -> None:
+    """As the kernel is called: gradients, parameters, both moments, and one number of the step for all of them."""
+    for gradient, parameter, average, of_squares in zip(*lists):
+        if not adam_w_mode and weight_decay:
+            gradient = gradient + weight_decay * parameter
+        average.mul_(beta1).add_(gradient * (1 - beta1))
+        of_squares.mul_(beta2).add_(gradient * (1 - beta2) * gradient)
+        denominator = (of_squares / (1 - math.pow(beta2, step))).sqrt() + eps
+        change = average / (1 - math.pow(beta1, step)) / denominator
+        if adam_w_mode and weight_decay:
+            change = change + weight_decay * parameter
+        parameter.sub_(change * lr)
 
 
 # ---- what a release has -------------------------------------------------------------------------------------------------------------------

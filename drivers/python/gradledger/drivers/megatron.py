@@ -100,8 +100,8 @@ class Megatron(TorchLoop):
             self.notes.append("what stages send each other is one number in fp32")
         if chunks:
             # Megatron-LM's default, and of two stages the only one: without, what goes forward between them is taken for what goes backward.
-            of_pipeline |= {"overlap_p2p_comm": True, "batch_p2p_comm": False, "virtual_pipeline_model_parallel_size": chunks,
-                            "microbatch_group_size_per_vp_stage": self.schedule.get("microbatch_group_size_per_vp_stage")}
+            of_pipeline |= {"overlap_p2p_comm": True, "batch_p2p_comm": False, "virtual_pipeline_model_parallel_size": chunks}
+            of_pipeline |= {key: self.schedule[key] for key in ("microbatch_group_size_per_vp_stage",) if key in self.schedule}  # from 0.10.0 on
         return TransformerConfig(num_layers=self.stage_count * max(chunks, 1), hidden_size=HIDDEN, num_attention_heads=8,
                                  tensor_model_parallel_size=parallel_state.get_tensor_model_parallel_world_size(),
                                  context_parallel_size=parallel_state.get_context_parallel_world_size(), params_dtype=dtype, bf16=dtype == torch.bfloat16,
@@ -117,13 +117,9 @@ class Megatron(TorchLoop):
         several = len(out) > 1
         self.transformer.no_sync_func = [chunk.no_sync for chunk in out] if several else out[0].no_sync
         if self.schedule and self.schedule.get("grad_sync_func"):
-            syncs = [lambda *_, chunk=chunk: self.begin_reduction(chunk) for chunk in out]
+            syncs = [lambda *_, chunk=chunk: chunk.start_grad_sync() for chunk in out]
             self.transformer.grad_sync_func = syncs if several else syncs[0]
         return out
-
-    def begin_reduction(self, chunk: DistributedDataParallel) -> None:
-        self.may_reduce = True
-        chunk.start_grad_sync()
 
     # ---- the optimizers
 
@@ -131,7 +127,8 @@ class Megatron(TorchLoop):
         """torch's, that Megatron's works with. What the loop calls is `self.chained`."""
         self.call: ScheduleCall | None = None
         self.tokens: torch.Tensor | None = None  # of the window so far, where any were counted
-        self.reduced = self.is_applied = self.may_reduce = False
+        self.reduced = self.is_applied = False
+        self.on_their_way: set[Any] = set()  # groups of buckets whose reduction has a stream and no handle
         options, distributed = self.optimizer_options(), bool(self.ddp_options.get("use_distributed_optimizer"))
         if distributed and options["optimizer"] == "sgd":
             self.notes.append("the distributed optimizer asserts that it is given Adam: here any optimizer of torch's is one")
@@ -140,7 +137,10 @@ class Megatron(TorchLoop):
         if distributed and megatron_cpu.let_nothing_be_quantized():
             self.notes.append("without Transformer Engine this release refuses to quantize no parameter: here it does nothing then")
         distrib_optimizer.Adam = torch.optim.Optimizer
-        self.chained = given(get_megatron_optimizer, config=OptimizerConfig(**options), model_chunks=list(self.module), use_gloo_process_groups=False)
+        with megatron_cpu.without_apex() as told_otherwise:
+            self.chained = given(get_megatron_optimizer, config=OptimizerConfig(**options), model_chunks=list(self.module), use_gloo_process_groups=False)
+        if distributed and told_otherwise:
+            self.notes.append("this release makes no distributed optimizer without Apex or Transformer Engine: here it does")
         self.children = [child for child in getattr(self.chained, "chained_optimizers", [self.chained]) if child.optimizer is not None]
         if not self.children:
             raise Refused("a rank without a parameter that is trained")
@@ -148,6 +148,9 @@ class Megatron(TorchLoop):
         self.masters: list[torch.Tensor] = []
         self.numbers = {weight: p for stage in self.model for p, weight in stage.weights.items()}
         self.groups_of = {weight: group for chunk in self.module for weight, group in chunk.param_to_bucket_group.items()}
+        if self.ddp_options.get("num_distributed_optimizer_instances", 1) > 1 and self.ddp_options.get("overlap_grad_reduce"):
+            for group in set(self.groups_of.values()):
+                self.watch(group)
         for weight, main, start in self.all_pairs():
             p = self.numbers[weight]
             self.names[main], self.pieces_of[main] = self.configuration.parameters[p].name, [(p, start, main.numel())]
@@ -155,6 +158,19 @@ class Megatron(TorchLoop):
                 self.masters.append(main)
         self.applied_to_experts = [optimizers.Applied(child.optimizer, self.pieces, name="param.grad of experts") for child in self.children[1:]]  # beside `applied`
         return self.children[0].optimizer
+
+    def watch(self, group: Any) -> None:
+        start, finish = group.start_grad_sync, group.finish_grad_sync
+
+        def started(*arguments: Any, **options: Any) -> None:
+            self.on_their_way.add(group)
+            start(*arguments, **options)
+
+        def finished(*arguments: Any, **options: Any) -> None:
+            finish(*arguments, **options)
+            self.on_their_way.discard(group)
+
+        group.start_grad_sync, group.finish_grad_sync = started, finished
 
     def optimizer_options(self) -> dict[str, Any]:
         arguments, kind = optimizers.arguments(self.configuration), optimizers.settings(self.configuration)["type"]
@@ -197,11 +213,9 @@ class Megatron(TorchLoop):
         if event.of is not None:
             raise Refused("a backward of a forward before it: the schedule has both in one")
         self.gradient_scale = float(self.chained.get_loss_scale())
-        self.may_reduce |= self.synchronises()
         ready = self.ready(event)
         if self.call is not None and not self.call.over:
             self.call.backward(ready)
-            self.may_reduce |= self.synchronises()
             if self.call.over:
                 self.count(self.call.tokens)
         elif len(self.module) > 1:
@@ -212,9 +226,6 @@ class Megatron(TorchLoop):
             without_schedule(self.module[0], ready, self.chained.scale_loss)
             if event.tokens is not None:
                 self.count(torch.tensor(event.tokens, dtype=torch.int))
-
-    def synchronises(self) -> bool:
-        return any(group.is_last_microbatch for chunk in self.module for group in chunk.bucket_groups + chunk.expert_parallel_bucket_groups)
 
     def ready(self, event: Backward) -> Ready:
         graph = Graph.of(event)
@@ -252,11 +263,11 @@ class Megatron(TorchLoop):
     def finalize_model_grads(self) -> None:
         tokens, self.tokens = self.tokens, None
         finalize_model_grads(list(self.module), tokens if self.transformer.calculate_per_token_loss else None)
-        self.reduced, self.may_reduce = True, False
+        self.reduced = True
 
     def start_grad_sync(self) -> None:
         for chunk in self.module:
-            self.begin_reduction(chunk)
+            chunk.start_grad_sync()
 
     def start_param_sync(self) -> None:
         for chunk in self.module:
@@ -275,7 +286,7 @@ class Megatron(TorchLoop):
         if of == "engine":
             for chunk in self.module:
                 chunk.zero_grad_buffer()
-            self.reduced = self.is_applied = self.may_reduce = False
+            self.reduced = self.is_applied = False
         else:
             self.chained.zero_grad(set_to_none)
 
@@ -354,12 +365,12 @@ class Megatron(TorchLoop):
     def accumulated(self) -> Iterable[Buffer]:
         """What the optimizer reads of each main_grad, but while a reduction is on its way, behind a step, and while it is a sum over tokens."""
         of_tokens = self.transformer.calculate_per_token_loss or (self.schedule or {}).get("loss") == "sum_and_tokens"
-        untold = self.ddp_options.get("num_distributed_optimizer_instances", 1) > 1 and self.ddp_options.get("overlap_grad_reduce")  # a stream, and no handle
-        if self.is_applied or of_tokens or (untold and self.may_reduce):
+        if self.is_applied or of_tokens:
             return
         role = "reduced" if self.reduced else "local"
         for weight, main, start in self.all_pairs():
-            if self.groups_of[weight].grad_reduce_handle is None:
+            group = self.groups_of[weight]
+            if group.grad_reduce_handle is None and group not in self.on_their_way:
                 piece: Piece = (self.numbers[weight], start, main.numel())
                 yield Buffer(f"{self.names[main]}.main_grad", role, weight.main_grad.view(-1)[start:start + main.numel()], [piece], scale=self.gradient_scale)
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import importlib.util
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import torch
 from torch.utils import cpp_extension
@@ -29,6 +30,7 @@ def install() -> None:
     if _installed:
         return
     _installed = True
+    importlib.import_module("torch._dynamo")  # in PyTorch 2.5 it asks what a class of streams is, as it is imported
     torch.cuda.current_device = lambda: "cpu"
     torch.cuda.stream = lambda stream: contextlib.nullcontext()
     torch.cuda.synchronize = lambda *_: None
@@ -57,6 +59,21 @@ def named_as_of_cuda(of: Callable[..., Any]) -> Callable[..., Any]:
             return of(self, *arguments, **options)
         return of(self).replace("torch.", "torch.cuda.", 1)
     return named
+
+
+@contextlib.contextmanager
+def without_apex() -> Iterator[bool]:
+    """Before 0.10.0 the distributed optimizer refuses to be made without Apex or Transformer Engine, though it works with torch's Adam as later ones do. Gives
+    whether it had to be told otherwise."""
+    from megatron.core.optimizer import distrib_optimizer
+    refuses = "HAVE_APEX_OR_TE" in distrib_optimizer.DistributedOptimizer.__init__.__code__.co_names and not distrib_optimizer.HAVE_APEX_OR_TE
+    if refuses:
+        distrib_optimizer.HAVE_APEX_OR_TE = True
+    try:
+        yield refuses
+    finally:
+        if refuses:
+            distrib_optimizer.HAVE_APEX_OR_TE = False
 
 
 @functools.cache

@@ -50,13 +50,22 @@ def make(configuration: Configuration, groups: Groups, experts_over: int) -> Non
     if key in _made:
         names.update(_made[key])
     else:
+        names.update(_unset)  # before 0.10.0 it also destroys groups of gloo's that it finds, which are kept
         parallel_state.destroy_model_parallel()
         names.update(_unset)
         given(parallel_state.initialize_model_parallel, create_gloo_process_groups=False, **wanted)
         _made[key] = kept()
-    for name, group in (("tp", parallel_state.get_tensor_model_parallel_group()), ("cp", parallel_state.get_context_parallel_group()),
-                        ("pp", parallel_state.get_pipeline_model_parallel_group()), ("ep", parallel_state.get_expert_model_parallel_group()),
-                        ("etp", parallel_state.get_expert_tensor_parallel_group())):
-        found = tuple(torch.distributed.get_process_group_ranks(group))
-        if name in groups.members and sizes[name] > 1 and found != groups.of(name):
-            raise Refused(f"ranks {groups.of(name)} in the group {name}; Megatron's order has {found}")
+    made = {"tp": parallel_state.get_tensor_model_parallel_group, "cp": parallel_state.get_context_parallel_group,
+            "pp": parallel_state.get_pipeline_model_parallel_group, "ep": parallel_state.get_expert_model_parallel_group}
+    if hasattr(parallel_state, "get_expert_tensor_parallel_group"):
+        made["etp"] = parallel_state.get_expert_tensor_parallel_group
+    elif "etp" in groups.members:
+        raise Refused("a group etp, which Megatron-Core has from 0.10.0 on")
+    expected = {name: groups.of(name) for name in made if name in groups.members and sizes[name] > 1}
+    if experts_over > 1 and "ep" not in groups.members:  # neighbours, which before 0.10.0 they are without context-parallel ranks alone
+        first = groups.rank // experts_over * experts_over
+        expected["ep"] = tuple(range(first, first + experts_over))
+    for name, ranks in expected.items():
+        found = tuple(torch.distributed.get_process_group_ranks(made[name]()))
+        if found != ranks:
+            raise Refused(f"ranks {ranks} in the group {name}; Megatron's order has {found}")

@@ -62,7 +62,7 @@ const ParameterJudge::Values& ParameterJudge::Owned::at(std::uint32_t event) con
 }
 
 bool ParameterJudge::RankState::steps_in(std::uint32_t event) const {
-  return last_step_event == event || std::find(earlier_steps.begin(), earlier_steps.end(), event) != earlier_steps.end();
+  return last_step_event == event || std::binary_search(earlier_steps.begin(), earlier_steps.end(), event);  // ascending
 }
 
 // Where nothing holds it back, a rank is steps ahead of others that have yet to show what an earlier one of its steps gave them.

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from command import Command, by_element, ok, shown
 
@@ -135,6 +136,18 @@ def test_the_forward_decides_whether_its_backward_is_reduced(command):
     ok(command.event("forward", GIVEN))
     ok(command.event("exit_no_sync"))
     assert shown(ok(command.event("backward", GIVEN, of=1))[1]) == {"a.grad": [3, 2, 1], "b.grad": [20, 7]}
+
+
+def test_a_backward_that_the_loop_ends_leaves_own_gradients_until_then(command):
+    configure(command)
+    if not hasattr(torch.nn.parallel.DistributedDataParallel, "finalize_backward"):  # up to 2.14
+        assert command.event("require_manual_backward_finalization", value=True)[0]["error"]["type"] == "Refused"
+        assert command.event("finalize_backward")[0]["error"]["type"] == "Refused"
+        return
+    ok(command.event("require_manual_backward_finalization", value=True))
+    assert shown(ok(command.event("backward", GIVEN))[1]) == {"a.grad": [3, 2, 1], "b.grad": [20, 7]}
+    assert shown(ok(command.event("finalize_backward"))[1]) == MEAN
+    assert "no gradient reduction requires finalization" in command.event("finalize_backward")[0]["error"]["text"]
 
 
 def test_a_loss_factor_multiplies_before_the_reduction(command):

@@ -210,6 +210,20 @@ def test_methods_of_fully_shard_are_events_of_its_own(commands):
     assert {p for p, _ in by_element(answers[0], "local")} == ({1} if BEFORE_2_15 else set()), "up to 2.14 a reset leaves what was not reduced"
 
 
+def test_a_loop_ends_backwards_of_fully_shard_itself_from_2_15_on(commands):
+    command = configured(commands, "fsdp2")
+    if BEFORE_2_15:
+        for event in (command.event("set_manual_backward_finalization", value=True), command.event("finalize_backward")):
+            assert event[0]["error"]["type"] == "Refused"
+        return
+    ok(command.event("set_manual_backward_finalization", value=True))
+    answers = ok(command.event("backward", GIVEN))
+    assert {p for p, _ in by_element(answers[0], "local")} == {0}, "the first module's input needs no gradient, and the loop reduces it"
+    ok(command.event("finalize_backward", async_op=True))
+    assert "must be waited on" in command.event("backward", GIVEN)[0]["error"]["text"]
+    assert whole(command.event("wait_for_gradient_reduction"), "reduced") == MEAN
+
+
 @pytest.mark.parametrize(("precision", "dtype"), [({"param_dtype": "bf16", "reduce_dtype": "fp32"}, "fp32"),
                                                   ({"param_dtype": "bf16", "reduce_dtype": "bf16"}, "bf16")])
 def test_the_dtype_of_sums_that_wait_is_shown(commands, precision, dtype):

@@ -97,6 +97,16 @@ class Defects {
     return repaired && std::none_of(repaired->begin(), repaired->end(), of_class);
   }
 
+  // It has the defect, and something else that the script shows there may be in the way.
+  bool may_hide(const std::string& release, const Repair& repair) {
+    AsOf there = scenario_.engine.as_of;
+    there.base = release;
+    there.switches.erase(std::string(repair.name));
+    if (!has_defect(there, repair)) return false;
+    const Shown& seen = run(there);
+    return seen && !seen->empty();
+  }
+
   // The releases around this one that show it; where none does, the latest before it.
   void date(const Finding& f, const Repair& repair, ref::KnownDefect& out) {
     const std::vector<std::string> all = history_.points();
@@ -110,9 +120,11 @@ class Defects {
       if (!scenario_.engine.as_of.switches.contains(std::string(repair.name))) out.fixed = named(last);
       return;
     }
+    const auto has = [&](std::size_t at) { return shows(at) || may_hide(all[at], repair); };
     std::size_t first = last, fixed = last;
-    while (first > 0 && shows(first - 1)) --first;
-    while (fixed < all.size() && shows(fixed)) ++fixed;
+    while (first > 0 && has(first - 1)) --first;
+    while (!shows(first)) ++first;
+    while (fixed < all.size() && has(fixed)) ++fixed;
     out.since = named(first);
     if (fixed < all.size()) out.fixed = named(fixed);
   }

@@ -61,8 +61,10 @@ TEST(events_of_a_framework, that_it_does_not_have_or_read_are_refused_by_their_p
 
 TEST(events_of_a_framework, are_refused_to_the_others) {
   json document = scenario();
-  document["engine"] = {{"framework", "ddp"}, {"config", json::object()}};
-  EXPECT_NE(replay(document).err.find("\"ddp\" has no such event"), std::string::npos);
+  document["engine"] = {{"framework", "fsdp1"}, {"config", json::object()}};
+  EXPECT_NE(replay(document).err.find("\"fsdp1\" has no such event"), std::string::npos);
+  document["engine"]["framework"] = "ddp";  // which has others
+  EXPECT_NE(replay(document).err.find("require_manual_backward_finalization"), std::string::npos) << replay(document).err;
 }
 
 TEST(a_framework, that_is_not_in_the_registry_is_refused) {

@@ -60,7 +60,7 @@ TEST_P(accounting_of_rounds, of_drawn_scripts_that_repeat_rounds_is_that_of_a_dr
   search::Profile profile;
   for (const Variant& variant : framework->search_space()->variants()) profile.variants.push_back(&variant);
   std::uint32_t compared = 0, passed = 0, together = 0;
-  for (std::uint64_t number = 0; number < 120; ++number) {
+  for (std::uint64_t number = 0; number < 160; ++number) {
     const std::optional<Scenario> scenario = with_long_windows(search::draw(profile, 31, number), number);
     if (!scenario) continue;
     const Timeline timeline = make_timeline(*scenario).value();

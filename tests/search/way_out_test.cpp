@@ -267,6 +267,23 @@ TEST(a_known_defect, is_dated_by_the_releases_that_show_it) {
   EXPECT_EQ(dates("deepspeed-7981/managed-ga-4-stage-2-0.17.6.json"), "catalogue-5 0.17.6 - 0.18.3");
   EXPECT_EQ(dates("catalogue/10-unreduced-accumulator.json"), "catalogue-10  - 0.16.0 or before");
   EXPECT_EQ(dates("live/5-unused-in-a-window-stage-2-offload.json").substr(0, 7), "live-5 ");
+  EXPECT_EQ(dates("catalogue/53-fp32-accumulation-in-bf16-stage-1.json"), "catalogue-53 0.17.6 - 0.18.5") << "at 0.18.3 another defect hides it";
+}
+
+TEST(a_known_defect, is_named_for_every_class_in_which_it_shows) {
+  const std::map<std::string, std::string> all{{"catalogue/12-overflow-of-one-rank-stays-private.json", "catalogue-12"},
+                                               {"catalogue/19-missing-gradient-shifts.json", "catalogue-19"},
+                                               {"catalogue/47-bucket-divided-again.json", "catalogue-47"},
+                                               {"catalogue/49-full-bucket-under-the-parameters-dtype.json", "catalogue-49"},
+                                               {"catalogue/50-rank-that-owns-no-parameter.json", "catalogue-50"}};
+  for (const auto& [file, entry] : all) {
+    const auto& findings = of_the_corpus().at(file);
+    EXPECT_FALSE(findings.empty()) << file;
+    for (const ref::Finding& f : findings) {
+      ASSERT_TRUE(f.known) << file << ": " << name_of(f.finding);
+      EXPECT_EQ(f.known->entry, entry) << file;
+    }
+  }
 }
 
 // A second way to the same dates: at the last release before and the first one after, the script is as it says.

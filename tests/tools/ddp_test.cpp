@@ -30,6 +30,7 @@ std::map<std::string, json> breaking() {
       {"same-calls", loop(R"([{"backward": {"ranks": [0]}}])")},
       {"forward-in-no-sync", loop(R"([{"forward": {}}, {"no_sync": [{"backward": {"of": 0}}]}, {"step": {}}])")},
       {"last-backward-synchronised", loop(R"([{"no_sync": [{"backward": {}}]}, {"step": {}}])")},
+      {"finalized-once-a-backward", loop(R"([{"event": {"name": "require_manual_backward_finalization", "value": true}}, {"backward": {}}, {"step": {}}])")},
       {"one-backward-a-forward", loop(R"([{"forward": {}}, {"backward": {"of": 0}}, {"backward": {"of": 0}}, {"step": {}}])")},
       {"unused-parameters", left_out},
       {"static-graph", changing},

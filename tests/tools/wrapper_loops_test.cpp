@@ -172,7 +172,7 @@ TEST(a_backward_that_the_loop_ends, is_the_loops_to_end) {
     return out;
   };
   using Rules = std::set<std::string>;
-  EXPECT_EQ(rules("fsdp2/never-finalized"), Rules{"backward-finalized"});
+  EXPECT_EQ(rules("fsdp2/finalize-never-called"), Rules{"backward-finalized"});
   EXPECT_EQ(rules("fsdp2/finalized-with-sync-off"), Rules{"backward-finalized"});
   EXPECT_EQ(rules("fsdp2/finalized-async-without-wait"), Rules{"backward-finalized"});
   EXPECT_EQ(rules("fsdp2/finalized-without-the-mode"), Rules{"backward-finalized"});

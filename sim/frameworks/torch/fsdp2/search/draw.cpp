@@ -177,7 +177,8 @@ class Window {
   void draw() {
     window_.clear(zero_grad_);
     const bool several = window_.micro_batches() > 1;
-    const bool defers = several && !draws_.one_in(4) && !(by_hand_ && offload_), waits_late = several && !offload_ && window_.takes(last_backward), keeps = window_.takes(resharding);
+    const bool defers = several && !draws_.one_in(4) && !(by_hand_ && offload_), waits_late = several && !offload_ && window_.takes(last_backward),
+               keeps = window_.takes(resharding);
     if (by_hand_) say(Method::set_manual_backward_finalization, true);
     if (waits_late) say(Method::set_is_last_backward, false);
     if (keeps) say(Method::set_reshard_after_backward, false);

@@ -1,7 +1,9 @@
 // Loops of PyTorch's wrappers in which one event is more than one thing: the optimizer runs inside backwards, a backward is of a sum of losses or ends at a call of
 // the loop's, or modules are reduced each on its own.
+#include <algorithm>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "tests/support/loops.h"
 #include "tests/tools/command.h"
@@ -180,6 +182,20 @@ TEST(a_backward_that_the_loop_ends, is_the_loops_to_end) {
   EXPECT_EQ(rules("fsdp2/finalized-behind-an-exception"), Rules{"reset-behind-exception"});
   for (const char* name : {"finalized-behind-the-step", "finalized-in-the-next-window", "views-read-before-they-are-finalized", "forward-before-finalize", "finalized-in-no-sync"})
     EXPECT_EQ(rules((std::string("ddp/") + name).c_str()), Rules{"finalized-once-a-backward"}) << name;
+}
+
+TEST(a_backward_that_the_loop_ends, keeps_its_mode_until_then_and_is_the_roots) {
+  const auto broken = [](const std::string& events) {
+    const std::vector<std::string> rules = broken_rules(loop_around("fsdp2", "[" + events + "]"));
+    return std::find(rules.begin(), rules.end(), "backward-finalized") != rules.end();
+  };
+  const std::string by_hand = R"({"event": {"name": "set_manual_backward_finalization", "value": true}}, )",
+                    by_itself = R"({"event": {"name": "set_manual_backward_finalization", "value": false}}, )";
+  const std::string finalize = R"({"event": {"name": "finalize_backward"}}, )", backward = R"({"backward": {}}, )", step = R"({"step": {}})";
+  EXPECT_FALSE(broken(by_hand + backward + finalize + by_itself + step));
+  EXPECT_TRUE(broken(by_hand + backward + by_itself + finalize + step));
+  EXPECT_TRUE(broken(by_hand + backward + R"({"event": {"name": "finalize_backward", "unit": 0}}, )" + finalize + step));
+  EXPECT_TRUE(broken(R"({"event": {"name": "set_manual_backward_finalization", "value": true, "unit": 0}}, )" + backward + step));
 }
 
 // ---- modules that reduce on their own -------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ constexpr std::array<UseRule, 18> rules{{
     {"last-backward-said", "set_is_last_backward(True) stands before the last backward of a window."},
     {"backward-finalized",
      "With set_manual_backward_finalization(True), finalize_backward() stands behind the last backward of a window, with gradient sync on and no forward open, and is waited for "
-     "before step() and zero_grad()."},
+     "before step() and zero_grad(). The mode changes between that and a backward; both are methods of the root."},
     {"unreduced-until-finalized", "Of several backwards before one finalize_backward() none reduces gradients."},
     {"reshard-behind-step", "Parameters that were kept behind a backward are given up before the forward that follows step()."},
     {"loss-division-beside-ranks", "fully_shard divides by the ranks alone, or by gradient_divide_factor: what else a loss is to be divided by, the loop divides it by."},
@@ -162,7 +162,10 @@ class Walk final : public UseWalk {
     if (call.method == Method::set_is_last_backward) u.last_backward = call.flag();
     if (call.method == Method::set_reshard_after_backward) u.reshards = call.flag();
     if (call.method == Method::reshard) u.kept = false;
-    if (call.method == Method::set_manual_backward_finalization) u.by_hand = call.flag();
+    if (call.method == Method::set_manual_backward_finalization) {
+      if (call.unit || (call.flag() != u.by_hand && (u.unfinished || u.pending))) broken(Use::finalized);
+      u.by_hand = call.flag();
+    }
     if (call.method == Method::finalize_backward) finalize(call, u);
     if (call.method == Method::wait_for_gradient_reduction) u.pending = false;
     if (call.method != Method::reset_iter_state) return;
@@ -183,7 +186,7 @@ class Walk final : public UseWalk {
 
   void finalize(const Call& call, RankUse& u) {
     if (u.raised) broken(Use::reset_behind_exception);
-    if (!u.unreduced.empty() || !u.within_shards.empty() || !u.open.empty() || !u.by_hand) broken(Use::finalized);
+    if (!u.unreduced.empty() || !u.within_shards.empty() || !u.open.empty() || !u.by_hand || call.unit) broken(Use::finalized);
     u.unfinished = u.reduced_unfinished = false;
     u.pending = call.flag();
   }

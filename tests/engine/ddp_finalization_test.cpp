@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "sim/frameworks/torch/ddp/calls.h"
 #include "sim/frameworks/torch/ddp/framework.h"
@@ -65,6 +66,12 @@ TEST(a_backward_of_ddp_that_the_loop_ends, asks_ranks_which_parameters_were_used
   const ShardedRun seen = run({required, of_one, finalize, backward, finalize}, R"({"find_unused_parameters": true})");
   EXPECT_EQ(seen.calls.at(1), "sum 19, sum 2") << "and a map of two parameters";
   EXPECT_TRUE(seen.errors.empty());
+}
+
+TEST(finalize_backward_of_ddp, is_the_reduction_to_the_contract_where_the_loop_asked_for_it) {
+  const auto reductions = [](std::initializer_list<const char*> script) { return make_timeline(parse_whole_scenario(document_of(script).dump(), ".").value()).value().reductions; };
+  using Events = std::vector<std::uint32_t>;
+  EXPECT_EQ(reductions({required, backward, finalize, not_required, backward}), (Events{2, 4}));
 }
 
 TEST(finalize_backward_of_ddp, is_refused_where_there_is_nothing_to_end) {

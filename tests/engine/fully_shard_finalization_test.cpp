@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "sim/frameworks/torch/fsdp2/framework.h"
 #include "tests/engine/sharded_run.h"
@@ -22,7 +23,7 @@ constexpr const char *by_hand = R"({"event": {"name": "set_manual_backward_final
                      *all_reduce_off = R"({"event": {"name": "set_requires_all_reduce", "value": false}})", *backward = R"({"backward": {}})", *step = R"({"step": {}})";
 
 // The root has one parameter and two modules have one each. Two ranks, or on a mesh of two dimensions four.
-ShardedRun run(std::initializer_list<const char*> script, bool mesh = false) {
+Scenario scenario_of(std::initializer_list<const char*> script, bool mesh = false) {
   std::string events;
   for (const char* event : script) events += (events.empty() ? "[" : ", ") + std::string(event);
   json document = testing::loop_around("fsdp2", events + "]", R"({"units": [["w1"], ["w2"]]})");
@@ -36,6 +37,11 @@ ShardedRun run(std::initializer_list<const char*> script, bool mesh = false) {
   }
   Scenario s = parse_whole_scenario(document.dump(), ".").value();
   s.gradients.kind = GradientKind::normal;
+  return s;
+}
+
+ShardedRun run(std::initializer_list<const char*> script, bool mesh = false) {
+  const Scenario s = scenario_of(script, mesh);
   EXPECT_TRUE(fsdp2()->select(s).ok());
   return testing::sharded_run(s, fsdp2()->contract(s).value(), fsdp2()->factory(s), [](const CollectiveCall& c) { return name_of(c.op); });
 }
@@ -74,6 +80,13 @@ TEST(reductions_that_were_begun, end_with_reset_iter_state) {
   const ShardedRun seen = run({by_hand, backward, begin, reset, wait, backward, finalize});
   EXPECT_EQ(seen.errors.at(4), "RuntimeError: This gradient reduction handle was invalidated");
   EXPECT_EQ(seen.calls.at(6), "avg 4");
+}
+
+TEST(finalize_backward, is_a_reduction_to_the_contract_where_gradient_sync_is_on) {
+  const auto reductions = [](std::initializer_list<const char*> script) { return make_timeline(scenario_of(script)).value().reductions; };
+  using Events = std::vector<std::uint32_t>;
+  EXPECT_EQ(reductions({by_hand, sync_off, backward, finalize, sync_on, finalize}), Events{5});
+  EXPECT_EQ(reductions({by_hand, backward, finalize}), (Events{1, 2})) << "a hook of some modules, and the loop";
 }
 
 TEST(finalize_backward, is_refused_where_it_cannot_end_what_there_is) {

@@ -13,7 +13,7 @@ constexpr Entry entries[] = {
     {"mfsdp-1", "accumulator-divided-for-the-bucket",
      "in bf16 each reduction divides the gradients of the backwards before, and not its own", "Megatron-LM#3023", recorded, {"wrong-scale", "duplicated-gradient"}, ""},
     {"mfsdp-2", "average-added-to-the-own-sum",
-     "with optim the average is added to the rank's own sum, which stays", "megatron-fsdp 0.3, repaired in 0.4.0", recorded, {"duplicated-gradient"}, ""},
+     "with optim the average is added to the rank's own sum, which stays", "megatron-fsdp 0.3, repaired in 0.4.0", recorded, {"duplicated-gradient", "wrong-scale"}, ""},
     {"mfsdp-3", "one-rank-adds-its-sum-to-itself",
      "on one rank a sharded gradient is reduced into a copy of its own accumulator and added to it: every backward doubles those before", "Megatron-LM#6660", recorded, {"duplicated-gradient"}, ""},
     {"mfsdp-4", "finish-reduces-again",

@@ -84,10 +84,16 @@ class Defects {
     return out;
   }
 
+  // The release as it is, but for what the scenario says of other switches.
+  AsOf unrepaired(const std::string& release, const Repair& repair) const {
+    AsOf out = scenario_.engine.as_of;
+    out.base = release;
+    out.switches.erase(std::string(repair.name));
+    return out;
+  }
+
   bool shows_in(const std::string& release, const Finding& f, const Repair& repair) {
-    AsOf there = scenario_.engine.as_of;
-    there.base = release;
-    there.switches.erase(std::string(repair.name));
+    AsOf there = unrepaired(release, repair);
     if (!has_defect(there, repair)) return false;
     const Shown& seen = run(there);
     const auto of_class = [&](const auto& other) { return other.first == f.finding; };  // in whatever window: other things moved too
@@ -99,9 +105,7 @@ class Defects {
 
   // It has the defect, and something else that the script shows there may be in the way.
   bool may_hide(const std::string& release, const Repair& repair) {
-    AsOf there = scenario_.engine.as_of;
-    there.base = release;
-    there.switches.erase(std::string(repair.name));
+    const AsOf there = unrepaired(release, repair);
     if (!has_defect(there, repair)) return false;
     const Shown& seen = run(there);
     return seen && !seen->empty();

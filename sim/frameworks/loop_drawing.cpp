@@ -57,6 +57,12 @@ ScriptItem loop_item(ScriptKind kind) {
   return item;
 }
 
+ScriptItem event_item(const FrameworkEvent& event, FrameworkValue arguments, std::optional<ReductionSwitch> switches) {
+  ScriptItem item = loop_item(ScriptKind::of_framework);
+  item.event = {std::string(event.name), std::move(arguments), event.reduces, event.heeds_switches, switches};
+  return item;
+}
+
 LoopWindow::LoopWindow(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scenario& out, bool all_alike)
     : slot_(slot), draws_(draws), swarm_(swarm), out_(out), into_(&out.script), micro_batches_(slot.micro_batches) {
   if (!all_alike && draws.one_in(4)) micro_batches_ = draws.between(1, 4);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "sim/frameworks/search_space.h"
+#include "sim/scenario/framework_config.h"
 
 namespace gradledger {
 
@@ -25,6 +27,8 @@ class LoopCalls final : public Calls {
 };
 
 ScriptItem loop_item(ScriptKind kind);
+// An event of the framework's own, as a script that names it has it.
+ScriptItem event_item(const FrameworkEvent& event, FrameworkValue arguments = {}, std::optional<ReductionSwitch> switches = std::nullopt);
 
 // A window in the making: what goes into the script next.
 class LoopWindow {

@@ -48,4 +48,10 @@ std::string suggestion(std::string_view word, const std::vector<std::string>& kn
   return closest.empty() ? "" : "; did you mean \"" + closest + "\"?";
 }
 
+std::string in_words(const std::vector<std::string>& known) {
+  std::string out = known.empty() ? "none" : known.front();
+  for (std::size_t i = 1; i < known.size(); ++i) out += (i + 1 < known.size() ? ", " : " or ") + known[i];
+  return out;
+}
+
 }  // namespace gradledger

@@ -14,4 +14,7 @@ std::string closest_of(std::string_view word, const std::vector<std::string>& kn
 // "; did you mean \"x\"?", or nothing.
 std::string suggestion(std::string_view word, const std::vector<std::string>& known);
 
+// "a, b or c"; of nothing "none".
+std::string in_words(const std::vector<std::string>& known);
+
 }  // namespace gradledger

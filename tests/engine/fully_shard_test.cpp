@@ -166,6 +166,9 @@ TEST(fully_shard_calls, that_do_not_fit_are_refused_by_their_pointers) {
   EXPECT_EQ(read("finalize_backward", R"({"async_op": 1})"), "/script/0/event/async_op");
   EXPECT_EQ(read("finalize_backward", R"({"value": true})"), "/script/0/event/value");
   EXPECT_EQ(read("wait_for_gradient_reduction", R"({"unit": 0})"), "/script/0/event/unit");
+  const auto says = [](const char* name, const char* arguments) { return call_from_json(method_named(name), json::parse(arguments), "").error().message; };
+  EXPECT_EQ(says("finalize_backward", R"({"async": true})"), "is no argument of finalize_backward; expected unit or async_op");
+  EXPECT_EQ(says("wait_for_gradient_reduction", R"({"unit": 0})"), "is no argument of wait_for_gradient_reduction; expected none");
   EXPECT_EQ(refused("{}", {call("reshard", R"({"unit": 3})"), backward}), "/script/0/event/unit");
   ScriptItem of_a_rank = call("set_requires_gradient_sync", R"({"value": false, "unit": 0})");
   EXPECT_EQ(refused("{}", {of_a_rank, backward}), "");

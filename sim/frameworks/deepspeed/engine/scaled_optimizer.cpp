@@ -28,7 +28,7 @@ void ScaledOptimizer::on_value(std::uint32_t stage, double value, ProgramWriter&
   const bool overflow = stage == norm_checked ? !std::isfinite(value) : value != 0.0;
   scaler_.update(overflow);
   if (goes_on) require_gradients();
-  report_decision(w, overflow && skips_on(overflow), scaler_.scale());
+  report_decision(w, overflow && skips_on(overflow), scaler_.scale());  // a step may be left out without one
   if (skips_on(overflow)) {
     if (norm_decides && !uses_muon(scenario())) w.report(StepFact::gradient_norm, std::numeric_limits<double>::infinity());
     return skip_step(w);

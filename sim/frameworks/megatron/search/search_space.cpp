@@ -175,10 +175,7 @@ class Space final : public SearchSpace {
 
 ScriptItem event_item(std::string_view name) {
   const auto event = std::find_if(own_events.begin(), own_events.end(), [&](const FrameworkEvent& e) { return e.name == name; });
-  ScriptItem item = loop_item(ScriptKind::of_framework);
-  item.event.name = event->name;
-  item.event.reduces = event->reduces;
-  return item;
+  return gradledger::event_item(*event);
 }
 
 const SearchSpace& search_space() {

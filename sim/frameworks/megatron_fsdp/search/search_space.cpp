@@ -100,15 +100,7 @@ class Space final : public SearchSpace {
   }
 };
 
-ScriptItem item_of(const FrameworkEvent& event, Call call, std::optional<ReductionSwitch> switches) {
-  ScriptItem item = loop_item(ScriptKind::of_framework);
-  item.event.name = event.name;
-  item.event.reduces = event.reduces;
-  item.event.heeds_switches = event.heeds_switches;
-  item.event.switches = switches;
-  item.event.arguments = FrameworkValue(call);
-  return item;
-}
+ScriptItem item_of(const FrameworkEvent& event, Call call, std::optional<ReductionSwitch> switches) { return event_item(event, FrameworkValue(call), switches); }
 
 }  // namespace
 

@@ -34,7 +34,7 @@ Result<Call> call_from_json(Method method, const json& arguments, const std::str
   for (const auto& [key, value] : arguments.items()) {
     const std::string here = where + "/" + pointer_token(key);
     if (std::find(keys.begin(), keys.end(), key) == keys.end())
-      return InputError{here, "is no argument of " + std::string(events[static_cast<std::size_t>(method)].name) + suggestion(key, keys)};
+      return InputError{here, "is no argument of " + std::string(events[static_cast<std::size_t>(method)].name) + "; expected " + in_words(keys) + suggestion(key, keys)};
     if (!value.is_boolean()) return InputError{here, "is " + value.dump() + "; expected true or false"};
   }
   if (sets && !arguments.contains("value")) return InputError{where + "/value", "is missing; expected what is set"};

@@ -2,9 +2,6 @@
 
 #include <string>
 #include <utility>
-#include <vector>
-
-#include "sim/scenario/script_pointer.h"
 
 namespace gradledger::torch {
 
@@ -21,20 +18,6 @@ const WrapperHistory& ddp_history() {
   return it;
 }
 
-namespace {
-
-std::optional<InputError> calls_not_yet_there(const Scenario& s, const std::vector<ScriptItem>& items, const std::string& where) {
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    const std::string here = where + "/" + std::to_string(i);
-    if (items[i].kind == ScriptKind::of_framework)
-      if (auto problem = ddp_history().missing(s.engine.as_of, items[i].event.name, here + "/event")) return problem;
-    if (auto inside = calls_not_yet_there(s, items[i].items, pointer_of_items(items[i], here))) return inside;
-  }
-  return std::nullopt;
-}
-
-}  // namespace
-
 std::optional<InputError> not_yet_there(const Scenario& s, const DdpConfig& config) {
   const std::pair<const char*, bool> options[] = {{"skip_all_reduce_unused_params", config.skip_all_reduce_unused_params},
                                                   {"bucket_cap_mb_list", !config.bucket_cap_mb_list.empty()},
@@ -42,7 +25,7 @@ std::optional<InputError> not_yet_there(const Scenario& s, const DdpConfig& conf
   for (const auto& [name, said] : options)
     if (said)
       if (auto problem = ddp_history().missing(s.engine.as_of, name, std::string("/engine/config/") + name)) return problem;
-  return calls_not_yet_there(s, s.script, "/script");
+  return ddp_history().missing_calls(s.engine.as_of, s.script, "/script");
 }
 
 }  // namespace gradledger::torch

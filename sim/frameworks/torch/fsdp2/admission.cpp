@@ -96,18 +96,6 @@ class Script {
   Groups groups_;
 };
 
-Problem calls_not_yet_there(const Scenario& s, const std::vector<ScriptItem>& items, const std::string& where) {
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    const std::string here = where + "/" + std::to_string(i);
-    if (items[i].kind == ScriptKind::of_framework) {
-      const std::string_view name = call_events()[static_cast<std::size_t>(items[i].event.arguments.as<Call>().method)].name;
-      if (Problem problem = history().missing(s.engine.as_of, name, here + "/event")) return problem;
-    }
-    if (Problem inside = calls_not_yet_there(s, items[i].items, pointer_of_items(items[i], here))) return inside;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::optional<InputError> not_yet_there(const Scenario& s, const Fsdp2Config& config) {
@@ -117,7 +105,7 @@ std::optional<InputError> not_yet_there(const Scenario& s, const Fsdp2Config& co
   for (const auto& [name, said] : options)
     if (said)
       if (Problem problem = history().missing(s.engine.as_of, name, std::string("/engine/config/") + name)) return problem;
-  return calls_not_yet_there(s, s.script, "/script");
+  return history().missing_calls(s.engine.as_of, s.script, "/script");
 }
 
 std::optional<InputError> fsdp2_refusal(const Scenario& scenario, const Fsdp2Config& config) {

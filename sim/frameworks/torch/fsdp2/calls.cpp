@@ -80,7 +80,7 @@ Result<Call> call_from_json(Method method, const json& arguments, const std::str
   for (const auto& [key, value] : arguments.items()) {
     const std::string here = where + "/" + pointer_token(key);
     if (std::find(keys.begin(), keys.end(), key) == keys.end())
-      return InputError{here, "is no argument of " + std::string(events[static_cast<std::size_t>(method)].name) + suggestion(key, keys)};
+      return InputError{here, "is no argument of " + std::string(events[static_cast<std::size_t>(method)].name) + "; expected " + in_words(keys) + suggestion(key, keys)};
     if (key == "unit" && (!value.is_number_unsigned() || value.get<std::uint64_t>() >= limits::parameters_max))
       return InputError{here, "is " + value.dump() + "; expected the number of a unit, from 0 to " + std::to_string(limits::parameters_max - 1) + ", or nothing for the root"};
     if ((key == "recurse" || key == "async_op") && !value.is_boolean()) return InputError{here, "is " + value.dump() + "; expected true or false"};

@@ -5,6 +5,7 @@
 #include "sim/frameworks/torch/history/releases.h"
 #include "sim/frameworks/watched_switch.h"
 #include "sim/scenario/json_reader.h"
+#include "sim/scenario/script_pointer.h"
 #include "sim/scenario/spelling.h"
 
 namespace gradledger::torch {
@@ -63,6 +64,16 @@ std::optional<InputError> WrapperHistory::missing(const AsOf& as_of, std::string
     if (!has(a, as_of))
       return InputError{where, "is not in PyTorch " + as_of.base + ": " + std::string(wrapper_.title) + " has it from " + std::string(a.since) +
                                    " on; expected a later release in /engine/as_of, or the script without it"};
+  }
+  return std::nullopt;
+}
+
+std::optional<InputError> WrapperHistory::missing_calls(const AsOf& as_of, const std::vector<ScriptItem>& items, const std::string& where) const {
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::string here = where + "/" + std::to_string(i);
+    if (items[i].kind == ScriptKind::of_framework)
+      if (auto problem = missing(as_of, items[i].event.name, here + "/event")) return problem;
+    if (auto inside = missing_calls(as_of, items[i].items, pointer_of_items(items[i], here))) return inside;
   }
   return std::nullopt;
 }

@@ -47,6 +47,8 @@ class WrapperHistory final : public History {
   std::optional<InputError> problem(const AsOf& as_of) const;
   // Whether a release has an option or method. Errors: it has not. Precondition: as_of is known.
   std::optional<InputError> missing(const AsOf& as_of, std::string_view name, const std::string& where) const;
+  // Likewise of all that a script calls: the framework's own events in `items`, whose pointer is `where`.
+  std::optional<InputError> missing_calls(const AsOf& as_of, const std::vector<ScriptItem>& items, const std::string& where) const;
 
   std::vector<std::string> points() const override;
   std::optional<bool> contains_all_of(std::string_view as_of, std::string_view other) const override;

@@ -167,6 +167,9 @@ std::span<const FeatureInfo> features() { return all; }
 void draw_engine(std::span<const Variant* const> among, Draws& draws, const Swarm& swarm, Scenario& out) { Options(draws, swarm, out).engine(among); }
 void draw_options(Draws& draws, const Swarm& swarm, Scenario& out) { Options(draws, swarm, out).rest(); }
 
+// The last backward of a window, where the loop ends backwards itself, by the numbers that are drawn.
+enum class Ended : std::uint8_t { never, behind_the_step, in_place };
+
 void draw_window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scenario& out) {
   const DdpConfig& config = ddp_config(out);
   LoopWindow window(slot, draws, swarm, out, false);
@@ -181,21 +184,21 @@ void draw_window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scena
   const bool defers = window.takes(Feature::blocks) && !config.skip_all_reduce_unused_params && !(slot.first && config.static_graph);
   Draws apart = set_apart(draws);
   const bool by_hand = !config.steps_inside_backwards() && !ddp_history().missing(out.engine.as_of, "finalize_backward", "") && apart.one_in(4);
-  const std::uint32_t forgets = slot.as_documented ? 8 : apart.below(8);
+  const auto ended = slot.as_documented ? Ended::in_place : static_cast<Ended>(std::min(apart.below(8), static_cast<std::uint32_t>(Ended::in_place)));
   window.clear(zero_grad);
   if (by_hand) window.add(call_item({Method::require_manual_backward_finalization, true}));
   for (std::uint32_t m = 0; m < window.micro_batches(); ++m) {
     const bool in_block = defers && (window.last(m) ? window.strays(Feature::blocks) : !draws.one_in(4));
     if (in_block) window.in_no_sync([&] { window.micro_batch(true, leaves_out, orders); });
     else window.micro_batch(true, leaves_out, orders);
-    if (by_hand && !in_block && !(window.last(m) && forgets < 2)) window.add(call_item({Method::finalize_backward}));
+    if (by_hand && !in_block && (!window.last(m) || ended == Ended::in_place)) window.add(call_item({Method::finalize_backward}));
     window.detour(zero_grad);
   }
-  if (by_hand && forgets >= 2) window.add(call_item({Method::require_manual_backward_finalization, false}));
+  if (by_hand && ended == Ended::in_place) window.add(call_item({Method::require_manual_backward_finalization, false}));
   // Tensor-parallel ranks do not know of an overflow in each other's parts.
   window.before_step(config.grad_scaler.has_value(), clips, !(slot.as_documented && out.layout));
   window.step();
-  if (by_hand && forgets == 1) window.add(call_item({Method::finalize_backward}));
+  if (by_hand && ended == Ended::behind_the_step) window.add(call_item({Method::finalize_backward}));
 }
 
 }  // namespace gradledger::torch::data_parallel

@@ -121,15 +121,7 @@ class Space final : public SearchSpace {
 
 }  // namespace
 
-ScriptItem call_item(Call call) {
-  ScriptItem item = loop_item(ScriptKind::of_framework);
-  const FrameworkEvent& event = call_events()[static_cast<std::size_t>(call.method)];
-  item.event.name = event.name;
-  item.event.reduces = event.reduces;
-  item.event.switches = switches_reductions(call);
-  item.event.arguments = FrameworkValue(call);
-  return item;
-}
+ScriptItem call_item(Call call) { return event_item(call_events()[static_cast<std::size_t>(call.method)], FrameworkValue(call), switches_reductions(call)); }
 
 const SearchSpace& search_space() {
   static const Space it;

@@ -159,6 +159,9 @@ bool may_leave_out(const Scenario& s) {
 }
 
 class Window {
+  // What a loop that ends backwards itself may do wrong, by the numbers that are drawn.
+  enum class Slip : std::uint8_t { sync_comes_late, not_finalized, not_waited_for, none };
+
  public:
   Window(const WindowSlot& slot, Draws& draws, const Swarm& swarm, Scenario& out)
       : config_(fsdp2_config(out)), draws_(draws), swarm_(swarm), window_(slot, draws, swarm, out, false), deferral_(deferral_of(swarm, config_)) {
@@ -170,7 +173,7 @@ class Window {
     Draws apart = set_apart(draws);
     by_hand_ = deferral_ != Deferral::all_reduce && !history().missing(out.engine.as_of, "finalize_backward", "") && apart.one_in(4);
     waits_apart_ = apart.one_in(2);
-    forgets_ = strays_ ? apart.below(8) : 8;
+    if (strays_) slip_ = static_cast<Slip>(std::min(apart.below(8), static_cast<std::uint32_t>(Slip::none)));
     known_to_all_ = !out.layout || std::all_of(out.parameters.begin(), out.parameters.end(), [](const Parameter& p) { return !p.has_gradient() || p.part; });
   }
 
@@ -213,10 +216,10 @@ class Window {
   }
   // Behind the backwards that it ends.
   void finalize(bool defers) {
-    if (defers && forgets_ != 0) defer(true);
-    if (forgets_ != 1) say(Method::finalize_backward, waits_apart_);
-    if (waits_apart_ && forgets_ != 2) say(Method::wait_for_gradient_reduction, 0);
-    if (defers && forgets_ == 0) defer(true);
+    if (defers && slip_ != Slip::sync_comes_late) defer(true);
+    if (slip_ != Slip::not_finalized) say(Method::finalize_backward, waits_apart_);
+    if (waits_apart_ && slip_ != Slip::not_waited_for) say(Method::wait_for_gradient_reduction, 0);
+    if (defers && slip_ == Slip::sync_comes_late) defer(true);
   }
 
   const Fsdp2Config& config_;
@@ -227,8 +230,8 @@ class Window {
   ScriptKind zero_grad_;
   bool leaves_out_ = true, clips_ = false, offload_ = false, strays_ = false;
   bool by_hand_ = false, waits_apart_ = false;  // the loop ends backwards, in two calls or in one
-  std::uint32_t forgets_ = 8;                   // which of those calls it forgets, where that is a number of one
-  bool known_to_all_ = true;                    // an overflow, wherever it is (docs/fsdp2.md)
+  Slip slip_ = Slip::none;
+  bool known_to_all_ = true;  // an overflow, wherever it is (docs/fsdp2.md)
 };
 
 }  // namespace

@@ -87,18 +87,11 @@ class Space final : public SearchSpace {
 }  // namespace
 
 ScriptItem call_item(Method method, double value) {
-  ScriptItem item = loop_item(ScriptKind::of_framework);
   Call call;
   call.method = method;
   call.value = value;
   call.recurse = recurses(method);
-  const FrameworkEvent& event = call_events()[static_cast<std::size_t>(method)];
-  item.event.name = event.name;
-  item.event.reduces = event.reduces;
-  item.event.heeds_switches = event.heeds_switches;
-  item.event.switches = switches_reductions(call);
-  item.event.arguments = FrameworkValue(call);
-  return item;
+  return event_item(call_events()[static_cast<std::size_t>(method)], FrameworkValue(call), switches_reductions(call));
 }
 
 std::vector<Simplification> simplifications() {

@@ -232,7 +232,12 @@ class HostExecutor::Run {
         of_class(r, [&](std::uint32_t member) { runnable_.insert(static_cast<std::uint16_t>(classes_.leader(other_rank(member, op)))); });
         break;
       case OpKind::receive: ++rank.sends.received[op.flag]; break;
-      case OpKind::end_event: of_class(r, [&](std::uint32_t member) { sink_.event_done(member, op.event); }); break;
+      case OpKind::end_event:
+        of_class(r, [&](std::uint32_t member) {
+          tell_errors(member, op.event);
+          sink_.event_done(member, op.event);
+        });
+        break;
       default: execute_operation(op, at, rank, r);
     }
   }
@@ -267,8 +272,14 @@ class HostExecutor::Run {
   void finish(std::uint16_t r) {
     of_class(r, [&](std::uint32_t member) {
       ranks_[member].finished = true;
-      for (const EngineErrorRecord& error : ranks_[member].errors) sink_.engine_error(error);
+      tell_errors(member, never);
     });
+  }
+
+  // Up to the end of this event. A loop that goes on behind an error shows it there: it may never come to the end of its script.
+  void tell_errors(std::uint32_t r, std::uint32_t event) {
+    Rank& rank = ranks_[r];
+    while (rank.errors_told < rank.errors.size() && rank.errors[rank.errors_told].event <= event) sink_.engine_error(rank.errors[rank.errors_told++]);
   }
 
   void resume(std::uint16_t r, const Op& op) {

@@ -35,7 +35,8 @@ struct Rank {
   std::uint32_t operations_at_start = 0;  // of its program, before the first event
   bool emitted_all = false;
   bool finished = false;
-  std::vector<EngineErrorRecord> errors;
+  std::vector<EngineErrorRecord> errors;  // by event
+  std::size_t errors_told = 0;            // of them, to the sink
 
   // No program yet.
   void start_over() {
@@ -44,6 +45,7 @@ struct Rank {
     next_event = 0;
     emitted_all = false;
     errors.clear();
+    errors_told = 0;
   }
 
   // Back to the start of the recorded program.
@@ -56,6 +58,7 @@ struct Rank {
     sends = {};
     event = 0;
     finished = false;
+    errors_told = 0;
   }
 
   // As the other stands, engine included. What this one holds keeps its memory.
@@ -73,6 +76,7 @@ struct Rank {
     emitted_all = other.emitted_all;
     finished = other.finished;
     errors = other.errors;
+    errors_told = other.errors_told;
   }
 
   // From the end of its script, which has become longer.

@@ -67,8 +67,8 @@ ProbeRange probe_range(const Workload& workload, const Timeline& timeline) {
   ProbeRange range;
   const Contract& contract = timeline.contract;
   const double scale = contract.loss_scale.initial;
-  range.dyadic = !timeline.two_layers && !contract.token_division && power_of_two(value_of(contract.divisor)) && power_of_two(contract.steps_scalar) &&
-                 power_of_two(workload.world_size) && power_of_two(contract.predivide_scalar) && power_of_two(scale);
+  range.dyadic = !timeline.two_layers && !contract.token_division && power_of_two(value_of(contract.divisor)) && power_of_two(value_of(contract.average_divisor)) &&
+                 power_of_two(contract.steps_scalar) && power_of_two(workload.world_size) && power_of_two(contract.predivide_scalar) && power_of_two(scale);
   const Dtype computed = contract.computed.value_or(workload.model_dtype);
   range.precision =
       std::min({facts_of(computed).precision, facts_of(workload.model_dtype).precision, facts_of(contract.accumulation).precision, facts_of(contract.wire).precision});

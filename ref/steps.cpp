@@ -215,7 +215,7 @@ void StepJudge::judge_skips(std::uint32_t event, const Step& step, Skip due) {
                       skipping.empty() ? "" : numbered("rank", skipping)));
     } else if (due == Skip::must_not && mine.skips()) {
       add(FindingClass::wrong_skip, event, rank, "skips, though every gradient of the window is finite and in the range of every format on its way");
-    } else if (due == Skip::must_not && !mine.skips() && !mine.applied && !says_updated(event, rank) && mine.done && mine.reported(StepFact::skipped) &&
+    } else if (due == Skip::must_not && !mine.skips() && !mine.applied && !says_updated(event, rank) && mine.done && !mine.raised && mine.reported(StepFact::skipped) &&
                timeline_.events[event].closes()) {
       add(FindingClass::wrong_skip, event, rank, "returns without an update, and reports no overflow");
     } else if (due == Skip::open && mine.skips() && !stepping.empty()) {
@@ -241,7 +241,7 @@ void StepJudge::judge_norms(std::uint32_t event, const Step& step) {
   // their ranks (a product and a sum), squared and rounded, and the root of their sum is taken.
   const double of_groups = timeline_.contract.clip.norm_in_parts ? 5.0 + workload_.world_size : 0.0;
   const double bound = widened(step.norm.error + (4 + of_groups) * facts_of(Dtype::float32).unit_roundoff() * step.norm.magnitude());
-  if (!std::isfinite(bound) || bound >= step.norm.value) return;  // nothing can be told
+  if (!std::isfinite(bound)) return;  // nothing can be told
   for (const auto& [rank, mine] : step.ranks) {
     if (mine.skips()) continue;
     for (const auto& [fact, verb] : {std::pair{StepFact::gradient_norm, "reports"}, std::pair{StepFact::clipping_norm, "clips by"}}) {

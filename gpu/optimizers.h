@@ -20,8 +20,8 @@ struct Sgd {
 
   bool aligned_at(std::size_t i) const { return is_pack_aligned<width>(parameter + i) && is_pack_aligned<width>(gradient + i); }
   GRADLEDGER_HD float updated(float p, float g) const {
-    if (weight_decay != 0) g = numeric::add(g, numeric::mul(weight_decay, p));
-    return numeric::canonical(p - numeric::mul(learning_rate, g));
+    if (weight_decay != 0) g = numeric::fma(p, weight_decay, g);
+    return numeric::fma(g, -learning_rate, p);
   }
   template <std::size_t w>
   struct Both {

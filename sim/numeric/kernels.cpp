@@ -91,8 +91,8 @@ double squared_norm(Dtype dtype, const void* source, std::size_t n) {
 void sgd(float* parameter, const float* gradient, float learning_rate, float weight_decay, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) {
     float g = gradient[i];
-    if (weight_decay != 0) g = add(g, mul(weight_decay, parameter[i]));
-    parameter[i] = canonical(parameter[i] - mul(learning_rate, g));
+    if (weight_decay != 0) g = fma(parameter[i], weight_decay, g);
+    parameter[i] = fma(g, -learning_rate, parameter[i]);
   }
 }
 

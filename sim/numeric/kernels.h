@@ -56,7 +56,8 @@ struct AdamScalars {
   bool operator==(const AdamScalars&) const = default;
 };
 
-// parameter = RN(parameter - RN(lr * RN(gradient + RN(weight_decay * parameter)))).
+// PyTorch's SGD: parameter = RN(parameter - lr * RN(gradient + weight_decay * parameter)). Its add() with alpha is a fused multiply-add on processors
+// that have one, and on GPUs.
 void sgd(float* parameter, const float* gradient, float learning_rate, float weight_decay, std::size_t n);
 
 // The formula of DeepSpeed's FusedAdam (device), without contraction.

@@ -53,9 +53,9 @@ Element<Number> expected_update(Formula formula, Element<Number> e, const AdamSc
   const auto number = [](float x) { return Number(x); };
   const Number rate = number(s.learning_rate);
   const Number decay = number(s.weight_decay);
-  if (formula == Formula::sgd) e.gradient = e.gradient + decay * e.parameter;
+  if (formula == Formula::sgd) e.gradient = fma(e.parameter, decay, e.gradient);
   if (formula == Formula::sgd || formula == Formula::sgd_without_decay) {
-    e.parameter = e.parameter - rate * e.gradient;
+    e.parameter = fma(e.gradient, number(-s.learning_rate), e.parameter);
     return e;
   }
   const Number b1 = number(s.beta1), c1 = number(s.one_minus_beta1), b2 = number(s.beta2), c2 = number(s.one_minus_beta2);

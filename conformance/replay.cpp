@@ -40,7 +40,11 @@ void append(std::vector<double>& into, const ObservedPiece& piece) {
 }  // namespace
 
 Replay::Replay(const Scenario& scenario, const Timeline& timeline)
-    : scenario_(scenario), moments_(scenario.world_size, std::vector<ReplayedMoment>(timeline.events.size())), groups_(process_groups(scenario)), errors_(scenario.world_size) {
+    : scenario_(scenario),
+      moments_(scenario.world_size, std::vector<ReplayedMoment>(timeline.events.size())),
+      groups_(process_groups(scenario)),
+      errors_(scenario.world_size),
+      initial_loss_scale_(timeline.contract.loss_scale.initial) {
   const auto source = ref::value_source(scenario, timeline, GradientKind::values, 0);
   for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p) {
     initial_weights_.emplace_back(scenario.parameters[p].numel);
@@ -65,9 +69,7 @@ double Replay::norm(std::size_t rank, std::size_t event) const {
 double Replay::loss_scale(std::size_t rank, std::size_t event) const {
   const std::int64_t at = latest_[rank].loss_scale[event];
   if (at >= 0) return *moments_[rank][static_cast<std::size_t>(at)].loss_scale;
-  const Fp16Config& fp16 = deepspeed_config(scenario_).fp16;
-  if (!fp16.enabled) return 1;
-  return fp16.loss_scale > 0 ? fp16.loss_scale : std::ldexp(1.0, static_cast<int>(fp16.initial_scale_power));
+  return initial_loss_scale_;
 }
 
 bool Replay::overflow(std::size_t rank, std::size_t event) const {

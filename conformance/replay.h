@@ -71,6 +71,7 @@ class Replay final : private TraceSink {
   std::vector<std::vector<std::uint32_t>> groups_;    // members by id
   std::vector<std::vector<double>> initial_weights_;
   std::vector<std::vector<EngineErrorRecord>> errors_;
+  double initial_loss_scale_;
   std::string stuck_;
 };
 

@@ -128,6 +128,8 @@ constexpr Entry entries[] = {
     {"live-36", "unfused-norm-without-other-parts", "FP16_UnfusedOptimizer leaves out of the norm what other tensor-parallel ranks than the first have cut", "", recorded, {"wrong-norm"}, ""},
     {"live-37", "predivide-factor-equal-to-all-ranks-of-sequences",
      "stages 1 to 3 without reduce_scatter do not multiply back a predivide factor that is the number of ranks, where ranks share a sequence", "", recorded, {"wrong-scale"}, ""},
+    {"live-38", "round-robin-sets-the-gradient-of-another", "stages 1 and 2 with round_robin_gradients: safe_set_full_grad of one parameter sets a gradient of another, or raises", "", recorded,
+     {"wrong-scale", "engine-error", "deadlock"}, ""},
 
     {"zoo-seed", "one-reduction-for-several-backwards", "one set of reductions for several backwards", "DeepSpeed#7992", recorded, {}, ""},
     {"zoo-1", "offload-keeps-the-last-micro-batch", "stage 2 with offload keeps the last of several backwards", "DeepSpeed#7981", recorded, {"offload-loss"}, ""},

@@ -28,6 +28,11 @@ struct Fp16Config {
   std::uint32_t hysteresis = 2;
   bool consecutive_hysteresis = false;
   double min_loss_scale = 1;
+  bool scaler_given = false;  // a key of the dynamic scale is there, be it with its default
+
+  // A dynamic scale of which nothing is stated. Before DeepSpeed#6976 the scaler of ZeRO's wrappers had the defaults of its class then.
+  bool leaves_the_scaler_open() const { return *this == Fp16Config{.enabled = enabled}; }
+  static Fp16Config of_the_class() { return {.enabled = true, .initial_scale_power = 32, .hysteresis = 1}; }
 
   bool operator==(const Fp16Config&) const = default;
 };

@@ -1,5 +1,7 @@
 #include "sim/frameworks/deepspeed/config_json.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -29,6 +31,7 @@ constexpr const char* inert_zero[] = {"allgather_bucket_size",
                                       "elastic_checkpoint",
                                       "memory_efficient_linear",
                                       "zero_hpz_partition_size"};
+constexpr std::array<const char*, 5> scaler_keys{"initial_scale_power", "loss_scale_window", "hysteresis", "consecutive_hysteresis", "min_loss_scale"};
 constexpr const char* inert_offload_param[] = {"pin_memory", "buffer_count", "buffer_size", "max_in_cpu"};
 constexpr const char* inert_offload[] = {"buffer_count", "fast_init", "pipeline_read", "pipeline_write", "ratio"};
 
@@ -159,6 +162,7 @@ Result<DeepSpeedConfig> config_from_json(const json& config, std::uint32_t data_
     take(fp16, "hysteresis", out.fp16.hysteresis);
     take(fp16, "consecutive_hysteresis", out.fp16.consecutive_hysteresis);
     take(fp16, "min_loss_scale", out.fp16.min_loss_scale);
+    out.fp16.scaler_given = std::any_of(scaler_keys.begin(), scaler_keys.end(), [&](const char* key) { return fp16.contains(key); });
   }
   if (out.bf16.enabled && out.fp16.enabled) return InputError{where + "/fp16/enabled", "is true, and so is bf16.enabled; expected one of the two"};
   if (config.contains("zero_optimization"))
@@ -192,6 +196,7 @@ ordered_json config_to_json(const DeepSpeedConfig& config) {
   const Fp16Config& d = defaults.fp16;
   put(fp16, "enabled", config.fp16.enabled, d.enabled);
   put(fp16, "loss_scale", config.fp16.loss_scale, d.loss_scale);
+  if (config.fp16.scaler_given) fp16["initial_scale_power"] = config.fp16.initial_scale_power;
   put(fp16, "initial_scale_power", config.fp16.initial_scale_power, d.initial_scale_power);
   put(fp16, "loss_scale_window", config.fp16.loss_scale_window, d.loss_scale_window);
   put(fp16, "hysteresis", config.fp16.hysteresis, d.hysteresis);

@@ -27,9 +27,10 @@ bool divides_the_optimizer(const Scenario& s) {
 // Stage 0 has a scaler of its own, without hysteresis. DeepSpeed#6976 gave its rule of growth to that of ZeRO, which doubled a step earlier.
 LossScalePolicy loss_scale(const Scenario& s) {
   const DeepSpeedConfig& config = deepspeed_config(s);
-  const Fp16Config& fp16 = config.fp16;
+  const bool of_the_class = config.zero.stage > 0 && config.fp16.leaves_the_scaler_open() && !documents(s, Change::pr6976);
+  const Fp16Config fp16 = of_the_class ? Fp16Config::of_the_class() : config.fp16;
   LossScalePolicy out;
-  if (!fp16.enabled) return out;
+  if (!config.fp16.enabled) return out;
   out.dynamic = fp16.loss_scale == 0;
   out.initial = out.dynamic ? std::ldexp(1.0, static_cast<int>(fp16.initial_scale_power)) : fp16.loss_scale;
   out.window = fp16.loss_scale_window;

@@ -72,6 +72,7 @@ constexpr Repair table[] = {
     {"live-34", "master_first_step", "taken", "not_taken"},
     {"live-35", "muon_loss_scale", "kept", "divided_out", static_scale},
     {"live-36", "unfused_cut_norm", "first_part", "all_parts"},
+    {"live-38", "dealt_links", "as_given", "as_dealt"},
     {"catalogue-51", "muon_staging", "none", "by_partition"},
     {"catalogue-52", "muon_staging", "by_matrix", "by_partition"},
     {"zoo-22", "muon_reduce_scatter", "own_part_reduced", "whole", whole_reductions},

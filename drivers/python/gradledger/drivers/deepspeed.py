@@ -244,17 +244,19 @@ class DeepSpeedDriver(Driver):
 
     def enter_no_sync(self) -> None:
         self.refuse_in_pipeline("no_sync")
-        self.enter(self.engine.no_sync())
+        self.enter("no_sync")
 
     def enter_coalesce(self) -> None:
-        self.enter(self.engine.coalesce_grad_reduction())
+        self.enter("coalesce_grad_reduction")
 
-    def enter(self, block: contextlib.AbstractContextManager) -> None:
+    def enter(self, method: str) -> None:
+        self.blocks.append(contextlib.nullcontext())  # a block that is refused has nothing to leave at its end
+        block = getattr(self.engine, method)()
         block.__enter__()
-        self.blocks.append(block)
+        self.blocks[-1] = block
 
     def exit_no_sync(self, raising: bool = False) -> None:
-        if self.blocks:  # it was refused else
+        if self.blocks:  # an exception has left it else
             leave(self.blocks.pop(), RuntimeError("raised by the script") if raising else None)
 
     exit_coalesce = exit_no_sync

@@ -222,12 +222,10 @@ void Bf16Optimizer::set_whole_gradient(const events::SetGradient& event, Program
   const std::uint32_t p = event.parameter;
   if (sets_accumulator()) return w.multiply(high_precision(p), event.factor);
   const OwnedPart part = weights_.of(p).owned(p);
-  Tensor repeated;
-  const Slice held = part.numel > 0 ? read_by_owner(w, part, repeated) : Slice{};
-  Tensor full = times_factor(event, w, held, held.numel == numel(p) ? 0 : part.parameter_offset);
-  tensors_.clear(w, repeated);
+  const Slice found = part.numel > 0 ? high_precision(found_by_owner(part)) : Slice{};
+  Tensor full = times_factor_of_found(event, w, part, found);
   if (reads_fragments() && grad_[p].defined()) w.copy(grad_[p].slice, full.slice);
-  else if (part.numel > 0) set_by_owner(w, part, full.slice);
+  else if (part.numel > 0) w.copy(found, set_from(part, found, full.slice));
   tensors_.drop(w, full);
 }
 
@@ -239,29 +237,6 @@ std::uint32_t Bf16Optimizer::found_by_owner(const OwnedPart& part) const {
   const auto of_parameter = [&](const OwnedPart& other) { return other.parameter == part.parameter; };
   const auto place = std::find_if(group.parts().begin(), group.parts().end(), of_parameter) - group.parts().begin();
   return group.layout().order()[static_cast<std::size_t>(place)];
-}
-
-// What is as long as the parameter counts as all of it; anything else must fit the part, as one element does, which is repeated then.
-Slice Bf16Optimizer::read_by_owner(ProgramWriter& w, const OwnedPart& part, Tensor& repeated) {
-  const Slice found = high_precision(found_by_owner(part));
-  if (reads_fragments()) return found.part(part.parameter_offset, part.numel);
-  if (found.numel == numel(part.parameter) || found.numel == part.numel) return found;
-  if (found.numel != 1)
-    throw FrameworkError{"RuntimeError", "The size of tensor a (" + std::to_string(part.numel) + ") must match the size of tensor b (" + std::to_string(found.numel) +
-                                             ") at non-singleton dimension 0"};
-  repeated = tensors_.allocate(w, "hp_grad_fragment", Dtype::float32, part.numel);
-  w.copy(repeated.slice.part(0, 1), found);
-  for (std::uint64_t filled = 1; filled < part.numel; filled *= 2) {
-    const std::uint64_t more = std::min(filled, part.numel - filled);
-    w.copy(repeated.slice.part(filled, more), repeated.slice.part(0, more));
-  }
-  return repeated.slice;
-}
-
-void Bf16Optimizer::set_by_owner(ProgramWriter& w, const OwnedPart& part, Slice full) {
-  const Slice found = high_precision(found_by_owner(part));
-  if (part.numel != found.numel) throw FrameworkError{"RuntimeError", "shape '[" + std::to_string(found.numel) + "]' is invalid for input of size " + std::to_string(part.numel)};
-  w.copy(found, full.part(part.parameter_offset, part.numel));
 }
 
 void Bf16Optimizer::load(const Engine& saved) { weights_.load(static_cast<const Bf16Optimizer&>(saved).weights_); }

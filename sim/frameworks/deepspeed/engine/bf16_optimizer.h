@@ -42,10 +42,8 @@ class Bf16Optimizer final : public DeepSpeedEngine {
   bool reads_fragments() const { return behaviour().bf16_get_gradient == Bf16GetGradient::owned_fragment; }
   std::uint32_t found_by_owner(const OwnedPart& part) const;  // utils.py: _init_lp_to_hp_mapping, at 0.19.7
   // `repeated` is the caller's. Both may raise.
-  Slice read_by_owner(ProgramWriter& w, const OwnedPart& part, Tensor& repeated);  // tensor_fragment.py: get_full_hp_grad, at 0.19.7
-  void set_by_owner(ProgramWriter& w, const OwnedPart& part, Slice full);          // tensor_fragment.py: set_full_hp_grad, at 0.19.7
-  void accumulate(ProgramWriter& w, std::uint32_t parameter);                      // bf16_optimizer.py: _update_hp_grad, at 0.19.7
-  void reduce_last_micro_batch(ProgramWriter& w);                                  // engine.py: buffered_allreduce_fallback, before DeepSpeed#5170
+  void accumulate(ProgramWriter& w, std::uint32_t parameter);  // bf16_optimizer.py: _update_hp_grad, at 0.19.7
+  void reduce_last_micro_batch(ProgramWriter& w);              // engine.py: buffered_allreduce_fallback, before DeepSpeed#5170
   void require_gradients() const;
   bool in_norm(std::uint32_t parameter, bool experts) const;
   bool any_in_norm(bool experts) const;

@@ -36,7 +36,10 @@ DeepSpeedEngine::DeepSpeedEngine(const DeepSpeedContext& context)
 void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
   expects(!suspended(), "an event reached an engine that waits for a value");
   require_initialised();
+  const bool opens = event.is<events::EnterNoSync>() || event.is<events::EnterCoalesce>();
+  if (opens) blocks_.push_back(false);
   if (auto error = refusal_of(protocol(), event.kind())) throw std::move(*error);
+  if (opens) blocks_.back() = true;
   stepped_ = false;
   using namespace events;
   std::visit(overloaded{[&](const SetBoundary& body) { set_boundary(body.boundary); },
@@ -51,9 +54,13 @@ void DeepSpeedEngine::handle(const Event& event, ProgramWriter& w) {
                           micro_steps_ += in_pipeline();
                         },
                         [&](const EnterNoSync&) { in_no_sync_ = true; },
-                        [&](const ExitNoSync&) { in_no_sync_ = false; },
+                        [&](const ExitNoSync&) {
+                          if (ends_block()) in_no_sync_ = false;
+                        },
                         [&](const EnterCoalesce&) { enter_coalescing(); },
-                        [&](const ExitCoalesce&) { exit_coalescing(w); },
+                        [&](const ExitCoalesce&) {
+                          if (ends_block()) exit_coalescing(w);
+                        },
                         [&](const Raise& body) { raise(body, w); },
                         [&](const Step&) { step(w); },
                         [&](const EngineZeroGrad&) {
@@ -249,6 +256,13 @@ void DeepSpeedEngine::enter_coalescing() {
   in_no_sync_ = coalescing_ = true;
 }
 
+// What is left was entered. A loop that goes on runs the lines of a block that was refused, at whose end there is nothing to leave.
+bool DeepSpeedEngine::ends_block() {
+  const bool entered = !blocks_.empty() && blocks_.back();
+  if (!blocks_.empty()) blocks_.pop_back();
+  return entered;
+}
+
 // One reduction, as if at a boundary. The engine's override is put back, the optimizer's copy of it is not.
 void DeepSpeedEngine::exit_coalescing(ProgramWriter& w) {
   in_no_sync_ = coalescing_ = false;
@@ -261,6 +275,7 @@ void DeepSpeedEngine::exit_coalescing(ProgramWriter& w) {
 void DeepSpeedEngine::raise(const events::Raise& event, ProgramWriter& w) {
   if (coalescing_) exit_coalescing(w);
   in_no_sync_ = false;
+  blocks_.clear();
   if (!event.caught) throw FrameworkError{"RuntimeError", "raised by the script"};
 }
 
@@ -371,6 +386,7 @@ void DeepSpeedEngine::fold(StateFold& f) const {
   f.number(micro_steps_ % config().gradient_accumulation_steps);
   f.flag(override_boundary_);
   f.flag(override_before_coalescing_);
+  f.flags(blocks_);
   f.flags({in_no_sync_, coalescing_, scale_wrt_gas_, in_step_, mirror_, stepped_, in_pipeline() && micro_steps_ > 0});
   hooks_.fold(f);
   f.number(explicit_forward_used_.size());

@@ -11,6 +11,7 @@
 #include "sim/frameworks/deepspeed/behaviour.h"
 #include "sim/frameworks/deepspeed/engine/backward_hooks.h"
 #include "sim/frameworks/deepspeed/engine/context.h"
+#include "sim/frameworks/deepspeed/engine/partition.h"
 #include "sim/frameworks/deepspeed/legality.h"
 #include "sim/frameworks/deepspeed/settings.h"
 #include "sim/engine/pipeline_neighbours.h"
@@ -170,6 +171,10 @@ class DeepSpeedEngine : public Engine, public Repeating {
   // A full gradient of the user's: what the owners among `peers` hold of it, summed in fp32 on every rank, times the factor. `held` is this
   // rank's part from element `offset` on, if it has one. The caller holds the result.
   Tensor times_factor(const events::SetGradient& event, ProgramWriter& w, Slice held, std::uint64_t offset);  // tensor_fragment.py: get_full_hp_grad, at 0.19.7
+  // The same where `found`, which stands for the rank's part, may be of another parameter. Without a part nothing is found.
+  Tensor times_factor_of_found(const events::SetGradient& event, ProgramWriter& w, const OwnedPart& part, Slice found);
+  static Slice set_from(const OwnedPart& part, Slice found, Slice full);  // of `full`; raises where it does not fit; tensor_fragment.py: set_full_hp_grad, at 0.19.7
+  Slice repeated(ProgramWriter& w, Slice one, std::uint64_t times, Tensor& buffer);
   bool has_recorded_norm_refreshed(const events::SetGradient& event) const;
 
   std::vector<ViewPiece> whole_parameter(std::uint32_t parameter, Slice slice) const;
@@ -206,6 +211,7 @@ class DeepSpeedEngine : public Engine, public Repeating {
   void epilogue(ProgramWriter& w);                                     // engine.py: _backward_epilogue, at 0.19.7
   void end_of_phase(const events::Backward& event, ProgramWriter& w);  // engine.py: _backward_post_hook, at 0.19.7
   void enter_coalescing();
+  bool ends_block();
   void exit_coalescing(ProgramWriter& w);                    // engine.py: coalesce_grad_reduction, at 0.19.7
   void raise(const events::Raise& event, ProgramWriter& w);  // ours: the loop's own code
   bool boundary_for_optimizer() const;
@@ -249,6 +255,7 @@ class DeepSpeedEngine : public Engine, public Repeating {
   std::optional<bool> override_boundary_;
   bool in_no_sync_ = false;  // or in a coalesced block
   bool coalescing_ = false;
+  std::vector<bool> blocks_;  // that the script is in: whether each was entered
   bool scale_wrt_gas_ = true;  // of the last engine.backward(); direct ones go by it
   std::optional<bool> override_before_coalescing_;
   BackwardHooks hooks_;

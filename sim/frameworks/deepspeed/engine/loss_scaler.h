@@ -31,7 +31,9 @@ class LossScaler {
 
   // Of the ZeRO wrappers, which have none but in fp16.
   static LossScaler of_zero(const DeepSpeedConfig& config, const Behaviour& behaviour) {
-    return config.fp16.enabled ? LossScaler(config.fp16, true, behaviour.scale_growth) : fixed(1.0);
+    if (!config.fp16.enabled) return fixed(1.0);
+    const bool of_the_class = config.fp16.leaves_the_scaler_open() && behaviour.scaler_defaults == ScalerDefaults::of_the_class;
+    return LossScaler(of_the_class ? Fp16Config::of_the_class() : config.fp16, true, behaviour.scale_growth);
   }
 
   static LossScaler fixed(double scale) {

@@ -1,5 +1,8 @@
 // What users do to a gradient through the framework's API: they get it, multiply it and set it again. On every wrapper param.grad comes
 // first, where there is one, and the wrapper's own buffers only behind it: each wrapper's file has its part.
+#include <algorithm>
+#include <string>
+
 #include "sim/frameworks/deepspeed/engine/deepspeed_engine.h"
 
 namespace gradledger {
@@ -31,6 +34,39 @@ Tensor DeepSpeedEngine::times_factor(const events::SetGradient& event, ProgramWr
   w.collective({.purpose = Purpose::user, .group = group, .input = full.slice, .output = full.slice});
   w.multiply(full.slice, event.factor);
   return full;
+}
+
+// What is as long as the parameter counts as all of it, from 0.19.8 on no further than the rank's part; anything else must fit the part, as one element does,
+// which is repeated then.
+Tensor DeepSpeedEngine::times_factor_of_found(const events::SetGradient& event, ProgramWriter& w, const OwnedPart& part, Slice found) {
+  if (part.numel == 0) return times_factor(event, w, Slice{}, 0);
+  if (found.numel == numel(event.parameter)) {
+    if (behaviour().bf16_get_gradient != Bf16GetGradient::owned_fragment) return times_factor(event, w, found, 0);
+    return times_factor(event, w, found.part(part.parameter_offset, part.numel), part.parameter_offset);
+  }
+  if (found.numel == part.numel) return times_factor(event, w, found, part.parameter_offset);
+  if (found.numel != 1)
+    throw FrameworkError{"RuntimeError", "The size of tensor a (" + std::to_string(part.numel) + ") must match the size of tensor b (" + std::to_string(found.numel) +
+                                             ") at non-singleton dimension 0"};
+  Tensor buffer;
+  Tensor full = times_factor(event, w, repeated(w, found, part.numel, buffer), part.parameter_offset);
+  tensors_.clear(w, buffer);
+  return full;
+}
+
+Slice DeepSpeedEngine::repeated(ProgramWriter& w, Slice one, std::uint64_t times, Tensor& buffer) {
+  buffer = tensors_.allocate(w, "hp_grad_fragment", Dtype::float32, times);
+  w.copy_over_the_bus(buffer.slice.part(0, 1), one, false);
+  for (std::uint64_t filled = 1; filled < times; filled *= 2) {
+    const std::uint64_t more = std::min(filled, times - filled);
+    w.copy(buffer.slice.part(filled, more), buffer.slice.part(0, more));
+  }
+  return buffer.slice;
+}
+
+Slice DeepSpeedEngine::set_from(const OwnedPart& part, Slice found, Slice full) {
+  if (part.numel != found.numel) throw FrameworkError{"RuntimeError", "shape '[" + std::to_string(found.numel) + "]' is invalid for input of size " + std::to_string(part.numel)};
+  return full.part(part.parameter_offset, part.numel);
 }
 
 // DeepSpeed#7302 reached the local API of stage 3 alone.

@@ -84,6 +84,13 @@ class ZeroStage1And2 final : public ScaledOptimizer {
     bool kept = false;   // and this rank does
   };
 
+  // Where the user's API takes a parameter to lie in the rank's partition, and as which of the parts. Nothing: on other ranks.
+  struct Link {
+    OwnedPart part;
+    std::size_t place = 0;
+  };
+  Link link_of(std::uint32_t parameter) const;  // mixed_precision_linkage.py: _init_lp_to_hp_mapping, at 0.19.7
+
   // ---- backward: hooks and buckets
   bool has_hooks() const { return partition_gradients_ || overlap_ || contiguous_ || uses_grad_accum_; }
   void drain(ProgramWriter& w, std::uint32_t parameter);  // stage_1_and_2.py: _fill_param_grad_accum_attribute, at 0.19.7

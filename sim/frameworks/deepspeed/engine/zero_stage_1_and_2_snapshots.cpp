@@ -1,6 +1,7 @@
 // ZeRO stages 1 and 2 as others see them: snapshots with their roles, the gradient that users set, checkpoints, states.
 #include "sim/frameworks/deepspeed/engine/zero_stage_1_and_2.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -24,16 +25,26 @@ void ZeroStage1And2::observe_wrapper(ProgramWriter& w) {
 // Owners alone look for the gradient; the others go straight to the collective.
 void ZeroStage1And2::set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) {
   const std::uint32_t p = event.parameter;
-  const OwnedPart part = owned(p);
-  const bool reaches = part.numel > 0 && !out_of_reach_;
-  const Slice held = reaches ? kept_->user_gradient(keeping(), part) : Slice{};
-  Tensor full = times_factor(event, w, held, part.parameter_offset);
-  if (reaches) {
-    const Slice own = full.slice.part(part.parameter_offset, part.numel);
-    w.copy_over_the_bus(held, own, false);
+  const Link link = out_of_reach_ ? Link{} : link_of(p);
+  const Slice found = link.part.numel > 0 ? kept_->user_gradient(keeping(), weights_.number_of(p), link.place) : Slice{};
+  Tensor full = times_factor_of_found(event, w, link.part, found);
+  if (link.part.numel > 0) {
+    const Slice own = set_from(link.part, found, full.slice);
+    w.copy_over_the_bus(found, own, false);
     kept_->user_has_set(w, keeping(), p, full.slice, own, has_recorded_norm_refreshed(event));
   }
   tensors_.drop(w, full);
+}
+
+// live-38: the order that parameters were given in, where they are dealt in turn. What is found at the same place is of another parameter, as a rule.
+ZeroStage1And2::Link ZeroStage1And2::link_of(std::uint32_t parameter) const {
+  const FlatWeights& group = weights_.of(parameter);
+  const bool as_dealt = behaviour().dealt_links == DealtLinks::as_dealt;
+  const FlatPartition given =
+      as_dealt ? group.layout() : FlatPartition(scenario(), rank_groups()[weights_.number_of(parameter)].parameters, group.peers().size(), Dealing::in_order);
+  const std::vector<OwnedPart> parts = given.parts(group.index_in_peers());
+  const auto at = std::find_if(parts.begin(), parts.end(), [&](const OwnedPart& part) { return part.parameter == parameter; });
+  return at == parts.end() ? Link{} : Link{*at, static_cast<std::size_t>(at - parts.begin())};
 }
 
 // ---- checkpoints, and what searches tell states apart by -----------------------------------------------------------------------------

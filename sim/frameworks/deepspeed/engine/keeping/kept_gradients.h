@@ -97,8 +97,8 @@ class KeptGradients {
   virtual void drop(ProgramWriter& w, const KeepingContext& c, bool skipped) = 0;
 
   // ---- as others see it -------------------------------------------------------------------------------------------------------------
-  // The part that safe_set_full_grad reads and writes. Raises where there is none.
-  virtual Slice user_gradient(const KeepingContext& c, const OwnedPart& part) const = 0;
+  // What safe_set_full_grad reads and writes: by its place among the rank's parts of a group. Raises where there is none.
+  virtual Slice user_gradient(const KeepingContext& c, std::size_t group, std::size_t place) const = 0;
   // A user has set the part, `own`, of the gradient `full`. refreshes_norm: what is known of its norm is to follow.
   // tensor_fragment.py: set_full_hp_grad, at 0.19.7
   virtual void user_has_set(ProgramWriter&, const KeepingContext&, std::uint32_t /*parameter*/, Slice /*full*/, Slice /*own*/, bool /*refreshes_norm*/) const {}

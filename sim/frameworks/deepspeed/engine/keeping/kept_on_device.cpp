@@ -42,10 +42,12 @@ void KeptOnDevice::begin_step(ProgramWriter& w, const KeepingContext& c) {
   for (Tensor& grad : c.grad) c.tensors.clear(w, grad);
 }
 
-Slice KeptOnDevice::user_gradient(const KeepingContext& c, const OwnedPart& part) const {
+// The padding is listed behind the parts.
+Slice KeptOnDevice::user_gradient(const KeepingContext& c, std::size_t group, std::size_t place) const {
   if (averaged().state != AveragedGradients::State::set) throw FrameworkError{"ValueError", "Gradients are only available immediately after backward and before engine step"};
-  for (std::size_t i = 0; i < averaged().parts.size(); ++i)
-    if (c.weights.parts()[i].parameter == part.parameter && averaged().parts[i].defined()) return averaged().parts[i].slice;
+  const std::size_t parts = c.weights[group].parts().size();
+  if (place < parts && averaged().parts[c.weights[group].first_part() + place].defined()) return averaged().parts[c.weights[group].first_part() + place].slice;
+  if (place == parts && averaged().padding[group].defined()) return averaged().padding[group].slice;
   // Before DeepSpeed#545 a missing gradient had no place in the list, which is looked up by the parameter's number. No release has both.
   throw FrameworkError{"IndexError", "list index out of range"};
 }

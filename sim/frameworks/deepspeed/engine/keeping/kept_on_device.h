@@ -26,7 +26,7 @@ class KeptOnDevice : public KeptGradients {
   void add_squares(ProgramWriter& w, const KeepingContext& c, std::size_t group, Slice squared) const override;  // stage_1_and_2.py: get_grad_norm_direct, at 0.19.7
   void begin_step(ProgramWriter& w, const KeepingContext& c) override;                                           // stage_1_and_2.py: step, at 0.19.7
   Stream step_stream() const override { return Stream::compute; }
-  Slice user_gradient(const KeepingContext& c, const OwnedPart& part) const override;
+  Slice user_gradient(const KeepingContext& c, std::size_t group, std::size_t place) const override;
 
  private:
   virtual const AveragedGradients& averaged() const = 0;

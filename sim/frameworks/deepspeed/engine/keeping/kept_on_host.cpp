@@ -60,7 +60,11 @@ void KeptOnHost::drop(ProgramWriter& w, const KeepingContext& c, bool) {
 }
 
 // Whatever is in it.
-Slice KeptOnHost::user_gradient(const KeepingContext&, const OwnedPart& part) const { return master_gradient_[part.group].part(part.partition_offset, part.numel); }
+Slice KeptOnHost::user_gradient(const KeepingContext& c, std::size_t group, std::size_t place) const {
+  const std::vector<OwnedPart>& parts = c.weights[group].parts();
+  if (place >= parts.size()) throw FrameworkError{"IndexError", "list index out of range"};
+  return master_gradient_[group].part(parts[place].partition_offset, parts[place].numel);
+}
 
 void KeptOnHost::user_has_set(ProgramWriter& w, const KeepingContext& c, std::uint32_t p, Slice full, Slice own, bool refreshes_norm) const {
   if (c.behaviour.bf16_overflow_test == Bf16OverflowTest::configured) w.check_finite(c.overflow_flag, full);

@@ -14,7 +14,7 @@ class KeptOnHost : public KeptGradients {
   Slice step_gradient(ProgramWriter& w, const KeepingContext& c, std::size_t group, Tensor& flat) override;  // stage_1_and_2.py: step, at 0.19.7
   Stream step_stream() const override { return Stream::host; }
   void drop(ProgramWriter& w, const KeepingContext& c, bool skipped) override;  // stage_1_and_2.py: step, at 0.19.7
-  Slice user_gradient(const KeepingContext& c, const OwnedPart& part) const override;
+  Slice user_gradient(const KeepingContext& c, std::size_t group, std::size_t place) const override;
   // tensor_fragment.py: set_full_hp_grad, at 0.19.7
   void user_has_set(ProgramWriter& w, const KeepingContext& c, std::uint32_t parameter, Slice full, Slice own, bool refreshes_norm) const override;
   void observe(ProgramWriter& w, const KeepingContext& c, double scale) const override;  // ours: snapshots

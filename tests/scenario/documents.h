@@ -107,7 +107,7 @@ inline json every_key_of_fully_shard(bool named) {
     {"event": {"name": "set_requires_gradient_sync", "value": true}}, {"event": {"name": "set_reshard_after_backward", "value": false, "unit": 0, "recurse": false}},
     {"event": {"name": "unshard", "ranks": [0, 1]}}, {"backward": {}}, {"step": {}}, {"zero_grad": "optimizer"}])");
   document["engine"] = json::parse(R"({"framework": "fsdp2", "as_of": "2.13.0", "config": {
-    "reshard_after_forward": false, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"}, "grad_dtype": "fp32", "offload": true, "wrap": "layers", "gradient_divide_factor": 0.5,
+    "reshard_after_forward": false, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32", "param_dtype_override_fn": {"w": "fp32"}}, "grad_dtype": "fp32", "offload": true, "wrap": "layers", "gradient_divide_factor": 0.5,
     "force_sum_reduction_for_comms": true, "reduce_scatter_unused_params": true, "optimizer_in_backward": false, "calls_unused_units": true, "input_requires_grad": true,
     "root_parameters_last": true, "clips_a_used_up_generator": true}})");
   if (named) {

@@ -164,6 +164,8 @@ TEST(torch_releases, refuse_what_they_do_not_have_yet) {
   EXPECT_EQ(refused(fsdp2, "2.12.0", "/script/0", json::parse(R"({"event": {"name": "reset_iter_state"}})")).substr(0, 16), "/script/0/event:");
   EXPECT_EQ(refused(ddp, "2.11.0", "/engine/config/batched_grad_copy", true).substr(0, 33), "/engine/config/batched_grad_copy:");
   EXPECT_EQ(refused(ddp, "2.12.0", "/engine/config/batched_grad_copy", true), "");
+  EXPECT_EQ(refused(ddp, "2.14.1", "/engine/config/lazy_bucket_allocation", true).substr(0, 61), "/engine/config/lazy_bucket_allocation: is not in PyTorch 2.14");
+  EXPECT_EQ(refused(ddp, "2.15.0", "/engine/config/lazy_bucket_allocation", true), "");
 }
 
 // ---- the audited data -------------------------------------------------------------------------------------------------------------------

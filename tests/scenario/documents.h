@@ -86,7 +86,7 @@ inline json every_key_of_ddp(bool listed) {
   document["model_dtype"] = "fp32";
   document["script"] = json::parse(R"([{"backward": {}}, {"step": {}}, {"zero_grad": "optimizer"}])");
   document["engine"] = json::parse(R"({"framework": "ddp", "as_of": "2.13.0", "config": {
-    "bucket_cap_mb": 2.5, "find_unused_parameters": false, "gradient_as_bucket_view": true, "static_graph": true, "batched_grad_copy": false,
+    "bucket_cap_mb": 2.5, "find_unused_parameters": false, "gradient_as_bucket_view": true, "static_graph": true, "batched_grad_copy": false, "lazy_bucket_allocation": false,
     "skip_all_reduce_unused_params": false, "comm_hook": "allreduce", "optimizer_in_backward": false, "post_accumulate_grad_hook": false, "backward_in_forward": true,
     "grad_scaler": {"init_scale": 4.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 3}}})");
   if (listed) {

@@ -15,7 +15,7 @@ from ..parallelized import ParallelizedModel
 from ..torch_loop import TorchLoop
 
 ARGUMENTS = ("bucket_cap_mb", "bucket_cap_mb_list", "find_unused_parameters", "gradient_as_bucket_view", "static_graph", "batched_grad_copy",
-             "skip_all_reduce_unused_params")
+             "lazy_bucket_allocation", "skip_all_reduce_unused_params")
 CONFIG_KEYS = frozenset(ARGUMENTS) | {"comm_hook", "PowerSGDState", "rows", "optimizer_in_backward", "delay_all_reduce", "plain"}
 
 

@@ -68,6 +68,13 @@ def test_a_skipped_bucket_is_copied_back_where_it_was_reduced_once(command):
             assert shown(answer)["a.grad"] == [factor * value for value in GIVEN[rank][0]]
 
 
+def test_a_bucket_cap_beside_delayed_parameters_is_a_whole_number_up_to_2_11(command):
+    delayed = {"delay_all_reduce": {"params": ["b"], "hook": "a"}}
+    assert command.configure(PARAMETERS, {"framework": "ddp", "config": {**delayed, "bucket_cap_mb": 2.0}})[0]["type"] != "refused"
+    answer = command.configure(PARAMETERS, {"framework": "ddp", "config": {**delayed, "bucket_cap_mb": 1.5}})[0]
+    assert (answer["type"] == "refused") == (RELEASE < (2, 12)) and answer.get("error", {}).get("type", "TypeError") == "TypeError"
+
+
 def test_a_hook_that_does_nothing_leaves_own_gradients(command):
     configure(command, {"comm_hook": "noop"})
     assert {rank: shown(answer)["b.grad"] for rank, answer in ok(command.event("backward", GIVEN)).items()} == {0: [10, 5], 1: [20, 7]}

@@ -61,15 +61,16 @@ TEST(pages_of_wrappers, have_what_each_release_adds_and_moves) {
   std::size_t rows = 0;
   for (const Cells& row : listed("releases")) {
     if (row.back() == "fsdp2") EXPECT_TRUE(has_row(fsdp2, {row[0], row[1], row[2]})) << row[0];
-    if (row.back() == "ddp") EXPECT_TRUE(has_row(ddp, {row[0], row[1]})) << row[0];
+    if (row.back() == "ddp") EXPECT_TRUE(has_row(ddp, {row[0], row[1], row[2]})) << row[0];
     if (row.back() == "fsdp1") EXPECT_TRUE(has_row(fsdp1, {row[0], row[1], row[2]})) << row[0];
     rows += row.back() == "fsdp2" || row.back() == "ddp";
   }
   for (const Cells& row : listed("behaviours")) {
     if (row.back() == "fsdp2") EXPECT_TRUE(has_row(fsdp2, {row[0], row[1], row[3]})) << row[0];
+    if (row.back() == "ddp") EXPECT_TRUE(has_row(ddp, {row[0], row[1], row[3]})) << row[0];
     if (row.back() == "fsdp1") EXPECT_TRUE(has_row(fsdp1, {row[0], row[1], row[3]})) << row[0];
   }
-  EXPECT_EQ(fsdp2.section("By release")->rows.size() + ddp.section("By release")->rows.size(), rows + 9 + 11);  // the switches, and what comes of them
+  EXPECT_EQ(fsdp2.section("By release")->rows.size() + ddp.section("By release")->rows.size(), rows + 10 + 11);  // the switches, and what comes of them
 }
 
 TEST(engines_page, has_every_change_with_its_first_release) {

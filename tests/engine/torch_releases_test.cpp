@@ -120,7 +120,31 @@ TEST(torch_releases, take_switches_by_hand_and_say_what_they_know) {
       problem_of("fsdp2", {"head", {{"final_reductions", "x"}}}).find("/engine/as_of/final_reductions: unknown switch \"final_reductions\"; expected one of final_reduction, "),
       std::string::npos);
   EXPECT_NE(problem_of("fsdp2", {"head", {{"final_reduction", "x"}}}).find("unknown value \"x\"; expected one of of_unsharded_modules, of_unreduced_modules"), std::string::npos);
-  EXPECT_EQ(problem_of("ddp", {"head", {{"a", "b"}}}), "/engine/as_of/a: is a switch, which DistributedDataParallel has none of; expected a release");
+  EXPECT_EQ(problem_of("ddp", {"head", {{"a", "b"}}}), "/engine/as_of/a: unknown switch \"a\"; expected one of delayed_bucket_cap");
+  EXPECT_EQ(WrapperHistory({"ddp", "A wrapper", {}, {}, {}}).problem({"head", {{"a", "b"}}})->text(),
+            "/engine/as_of/a: is a switch, which A wrapper has none of; expected a release");
+}
+
+// Up to 2.11 PyTorch broadcasts delayed parameters in pieces of whole mebibytes, and raises a TypeError for others.
+TEST(torch_releases, of_ddp_take_a_bucket_cap_that_is_no_whole_number_beside_delayed_parameters_since_2_12) {
+  const auto refused = [](const std::string& as_of, double cap, bool delays, json switches = json::object()) {
+    json document = json::parse(R"({"name": "a", "world_size": 2, "parameters": [{"name": "w0", "numel": 4}, {"name": "w1", "numel": 4}], "model_dtype": "fp32",
+                                    "engine": {"framework": "ddp"}, "script": [{"backward": {}}, {"step": {}}]})");
+    switches["base"] = as_of;
+    document["engine"]["as_of"] = switches;
+    document["engine"]["config"]["bucket_cap_mb"] = cap;
+    if (delays) document["engine"]["config"]["delay_all_reduce"] = {{"params", {"w1"}}, {"hook", "w0"}};
+    const auto engine = select_engine(parse_whole_scenario(document.dump(), ".").value());
+    return engine ? std::string() : engine.error().text();
+  };
+  EXPECT_EQ(refused("2.11.0", 1.5, true),
+            "/engine/config/bucket_cap_mb: PyTorch 2.11.0 refuses this at initialisation, beside delay_all_reduce: TypeError: _broadcast_coalesced(): incompatible function "
+            "arguments; expected a whole number, or PyTorch 2.12.0 or later in /engine/as_of");
+  EXPECT_NE(refused("2.4.0", 0.5, true), "");
+  EXPECT_EQ(refused("2.11.0", 2, true), "");
+  EXPECT_EQ(refused("2.11.0", 1.5, false), "");
+  EXPECT_EQ(refused("2.12.0", 1.5, true), "");
+  EXPECT_NE(refused("2.15.0", 1.5, true, {{"delayed_bucket_cap", "integers"}}), "");
 }
 
 TEST(torch_releases, of_a_wrapper_are_told_apart_where_something_moved_and_nowhere_else) {
@@ -164,6 +188,8 @@ TEST(torch_releases, refuse_what_they_do_not_have_yet) {
   EXPECT_EQ(refused(fsdp2, "2.12.0", "/script/0", json::parse(R"({"event": {"name": "reset_iter_state"}})")).substr(0, 16), "/script/0/event:");
   EXPECT_EQ(refused(ddp, "2.11.0", "/engine/config/batched_grad_copy", true).substr(0, 33), "/engine/config/batched_grad_copy:");
   EXPECT_EQ(refused(ddp, "2.12.0", "/engine/config/batched_grad_copy", true), "");
+  EXPECT_EQ(refused(ddp, "2.14.1", "/engine/config/lazy_bucket_allocation", true).substr(0, 61), "/engine/config/lazy_bucket_allocation: is not in PyTorch 2.14");
+  EXPECT_EQ(refused(ddp, "2.15.0", "/engine/config/lazy_bucket_allocation", true), "");
 }
 
 // ---- the audited data -------------------------------------------------------------------------------------------------------------------

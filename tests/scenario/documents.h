@@ -85,8 +85,8 @@ inline json every_key_of_ddp(bool listed) {
   document["name"] = "every key of DistributedDataParallel";
   document["model_dtype"] = "fp32";
   document["script"] = json::parse(R"([{"backward": {}}, {"step": {}}, {"zero_grad": "optimizer"}])");
-  document["engine"] = json::parse(R"({"framework": "ddp", "as_of": "2.13.0", "config": {
-    "bucket_cap_mb": 2.5, "find_unused_parameters": false, "gradient_as_bucket_view": true, "static_graph": true, "batched_grad_copy": false,
+  document["engine"] = json::parse(R"({"framework": "ddp", "as_of": "2.15.0", "config": {
+    "bucket_cap_mb": 2.5, "find_unused_parameters": false, "gradient_as_bucket_view": true, "static_graph": true, "batched_grad_copy": false, "lazy_bucket_allocation": false,
     "skip_all_reduce_unused_params": false, "comm_hook": "allreduce", "optimizer_in_backward": false, "post_accumulate_grad_hook": false, "backward_in_forward": true,
     "grad_scaler": {"init_scale": 4.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 3}}})");
   if (listed) {
@@ -106,8 +106,9 @@ inline json every_key_of_fully_shard(bool named) {
   document["script"] = json::parse(R"([{"event": {"name": "set_requires_gradient_sync", "value": false}}, {"backward": {}},
     {"event": {"name": "set_requires_gradient_sync", "value": true}}, {"event": {"name": "set_reshard_after_backward", "value": false, "unit": 0, "recurse": false}},
     {"event": {"name": "unshard", "ranks": [0, 1]}}, {"backward": {}}, {"step": {}}, {"zero_grad": "optimizer"}])");
-  document["engine"] = json::parse(R"({"framework": "fsdp2", "as_of": "2.13.0", "config": {
-    "reshard_after_forward": false, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"}, "grad_dtype": "fp32", "offload": true, "wrap": "layers", "gradient_divide_factor": 0.5,
+  document["engine"] = json::parse(R"({"framework": "fsdp2", "as_of": "2.15.0", "config": {
+    "reshard_after_forward": false, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32", "param_dtype_override_fn": {"w": "fp32"}},
+    "grad_dtype": "fp32", "offload": true, "wrap": "layers", "gradient_divide_factor": 0.5,
     "force_sum_reduction_for_comms": true, "reduce_scatter_unused_params": true, "optimizer_in_backward": false, "calls_unused_units": true, "input_requires_grad": true,
     "root_parameters_last": true, "clips_a_used_up_generator": true}})");
   if (named) {

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <map>
 #include <utility>
 
 #include "search/campaign/campaign.h"
@@ -151,6 +152,20 @@ TEST(ddp_is_drawn, with_every_communication_hook_and_with_both_ways_of_powersgd)
     EXPECT_EQ(hooks, as_documented ? documented : any);
     EXPECT_EQ(feeds_back.size(), 2u);
   }
+}
+
+TEST(options_of_pytorch_2_15, are_drawn_as_of_it_and_not_before) {
+  for (const auto& [framework, option] : {std::pair{"ddp", "lazy_bucket_allocation"}, std::pair{"fsdp2", "param_dtype_override_fn"}})
+    for (const bool as_documented : {true, false}) {
+      std::map<std::string, std::uint32_t> drawn;
+      for (const char* release : {"2.14.1", "2.15.0"}) {
+        Profile profile = profile_of(framework, as_documented);
+        profile.as_of.base = release;
+        for (std::uint64_t number = 0; number < 400; ++number) drawn[release] += draw(profile, 3, number).engine.config.json_text().find(option) != std::string::npos;
+      }
+      EXPECT_EQ(drawn["2.14.1"], 0u) << option;
+      EXPECT_GT(drawn["2.15.0"], 4u) << option;
+    }
 }
 
 TEST(variants_of_loops, have_the_traits_that_their_contracts_say) {

@@ -91,9 +91,9 @@ TEST(list, of_behaviours_has_those_frameworks_whose_release_it_is) {
   };
   EXPECT_EQ(frameworks_at("0.18.2"), (std::set<std::string>{"deepspeed", "megatron"}));
   EXPECT_EQ(frameworks_at("0.18.9"), (std::set<std::string>{"deepspeed"}));
-  EXPECT_EQ(frameworks_at("2.6.0"), (std::set<std::string>{"fsdp1", "fsdp2"}));
+  EXPECT_EQ(frameworks_at("2.6.0"), (std::set<std::string>{"ddp", "fsdp1", "fsdp2"}));
   EXPECT_EQ(frameworks_at("0.5.1"), (std::set<std::string>{"megatron-fsdp"}));
-  EXPECT_EQ(frameworks_at("head"), (std::set<std::string>{"deepspeed", "fsdp1", "fsdp2", "megatron", "megatron-fsdp", "megatron-fsdp-v2"}));
+  EXPECT_EQ(frameworks_at("head"), (std::set<std::string>{"ddp", "deepspeed", "fsdp1", "fsdp2", "megatron", "megatron-fsdp", "megatron-fsdp-v2"}));
   EXPECT_EQ(run({"list", "behaviours", "--as-of", "2.6.0"}).err, "");
 }
 

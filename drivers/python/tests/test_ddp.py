@@ -6,6 +6,8 @@ import torch
 
 from command import Command, by_element, ok, shown
 
+RELEASE = tuple(int(number) for number in torch.__version__.split(".")[:2])
+LAZY = ({"lazy_bucket_allocation": True}, {"lazy_bucket_allocation": True, "gradient_as_bucket_view": True})
 PARAMETERS = [{"name": "a", "numel": 3}, {"name": "b", "numel": 2}]
 GIVEN = {0: {0: [1, 2, 3], 1: [10, 5]}, 1: {0: [3, 2, 1], 1: [20, 7]}}
 MEAN = {"a.grad": [2, 2, 2], "b.grad": [15, 6]}
@@ -25,7 +27,8 @@ def configure(command, config=None, parameters=PARAMETERS, optimizer=None, **mor
 @pytest.mark.parametrize("config", [
     {}, {"bucket_cap_mb": 0.00001}, {"bucket_cap_mb_list": [0.00001, 1]}, {"find_unused_parameters": True}, {"gradient_as_bucket_view": True},
     {"static_graph": True}, {"batched_grad_copy": True}, {"find_unused_parameters": True, "skip_all_reduce_unused_params": True}, {"comm_hook": "allreduce"},
-    {"comm_hook": "powerSGD", "PowerSGDState": {"start_powerSGD_iter": 2}, "rows": {"a": 3}}, {"comm_hook": "fp16_compress"}, {"comm_hook": "bf16_compress"}, {"comm_hook": "fp16_wrapper"}, {"comm_hook": "bf16_wrapper"}], ids=str)
+    {"comm_hook": "powerSGD", "PowerSGDState": {"start_powerSGD_iter": 2}, "rows": {"a": 3}}, {"comm_hook": "fp16_compress"}, {"comm_hook": "bf16_compress"}, {"comm_hook": "fp16_wrapper"}, {"comm_hook": "bf16_wrapper"},
+    *(LAZY if RELEASE >= (2, 15) else ())], ids=str)
 def test_a_backward_leaves_the_mean_in_every_configuration(command, config):
     configure(command, config)
     for _ in range(3):  # buckets are made again after the first
@@ -42,6 +45,34 @@ def test_a_delayed_all_reduce_is_over_or_not_when_a_backward_ends(command):
         seen = shown(answer)
         assert seen["a.grad"] == MEAN["a.grad"]
         assert all(value in (mean, own / 2) for value, mean, own in zip(seen["b.grad"], MEAN["b.grad"], GIVEN[rank][1], strict=True))
+
+
+def test_buckets_that_are_allocated_in_backwards_are_refused_before_2_15(command):
+    answer = command.configure(PARAMETERS, {"framework": "ddp", "config": LAZY[0]})[0]
+    assert (answer["type"] == "refused") == (RELEASE < (2, 15)) and "lazy_bucket_allocation" in answer.get("error", {}).get("text", "lazy_bucket_allocation")
+
+
+def test_a_skipped_bucket_is_copied_back_where_it_was_reduced_once(command):
+    """Divided, and not averaged: what each rank has in no_sync. A bucket that is allocated for one backward has no reduction before it."""
+    if RELEASE < (2, 8):
+        return
+    skips = {"bucket_cap_mb": 0.000001, "find_unused_parameters": True, "skip_all_reduce_unused_params": True}
+    for config, factor in ((skips, 0.5), *([({**skips, **LAZY[0]}, 1.0)] if RELEASE >= (2, 15) else [])):
+        configure(command, config)
+        ok(command.event("backward", GIVEN))
+        ok(command.event("zero_grad", of="optimizer", set_to_none=False))
+        ok(command.event("enter_no_sync"))
+        ok(command.event("backward", {rank: {0: GIVEN[rank][0]} for rank in GIVEN}))
+        ok(command.event("exit_no_sync"))
+        for rank, answer in ok(command.event("backward", {rank: {1: GIVEN[rank][1]} for rank in GIVEN})).items():
+            assert shown(answer)["a.grad"] == [factor * value for value in GIVEN[rank][0]]
+
+
+def test_a_bucket_cap_beside_delayed_parameters_is_a_whole_number_up_to_2_11(command):
+    delayed = {"delay_all_reduce": {"params": ["b"], "hook": "a"}}
+    assert command.configure(PARAMETERS, {"framework": "ddp", "config": {**delayed, "bucket_cap_mb": 2.0}})[0]["type"] != "refused"
+    answer = command.configure(PARAMETERS, {"framework": "ddp", "config": {**delayed, "bucket_cap_mb": 1.5}})[0]
+    assert (answer["type"] == "refused") == (RELEASE < (2, 12)) and answer.get("error", {}).get("type", "TypeError") == "TypeError"
 
 
 def test_a_hook_that_does_nothing_leaves_own_gradients(command):

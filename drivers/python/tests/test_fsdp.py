@@ -234,6 +234,19 @@ def test_the_dtype_of_sums_that_wait_is_shown(commands, precision, dtype):
     assert len(answer["buffers"]) == 2, "one of each parameter, whatever its names"
 
 
+def test_parameters_of_a_module_compute_in_dtypes_of_their_own_from_2_15_on(commands):
+    """bf16 has 8 bits of 1 + 1/256, which is 1 in it."""
+    config = {"wrap": "root", "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32", "param_dtype_override_fn": {"b": "fp32"}}}
+    if BEFORE_2_15:
+        answer = commands("fsdp2").configure(PARAMETERS, {"framework": "fsdp2", "config": config})[0]
+        assert answer["type"] == "refused" and answer["by_driver"] and "param_dtype_override_fn" in answer["error"]["text"]
+        return
+    fine = 1 + 1 / 256
+    command = configured(commands, "fsdp2", config)
+    reduced = whole(command.event("backward", {rank: {0: [fine] * 3, 1: [fine] * 5} for rank in range(2)}), "reduced")
+    assert {value for (p, _), value in reduced.items() if p == 0} == {1} and {value for (p, _), value in reduced.items() if p == 1} == {fine}
+
+
 def test_the_dtype_that_a_loop_gives_gradients_is_kept_from_2_15_on(commands):
     command = configured(commands, "fsdp2", {"grad_dtype": "bf16"})
     ok(command.event("enter_no_sync"))
@@ -345,6 +358,7 @@ def test_tied_parameters_are_served_where_the_wrapper_can(commands, driver):
 
 @pytest.mark.parametrize(("driver", "config", "says"), [
     ("fsdp2", {"wrap": "all"}, "layers, root"), ("fsdp2", {"mixed_precision": {"dtype": "bf16"}}, "param_dtype"),
+    ("fsdp2", {"mixed_precision": {"param_dtype_override_fn": {"c": "fp32"}}}, "names c"), ("fsdp2", {"mixed_precision": {"param_dtype_override_fn": {"a": "int8"}}}, "int8"),
     ("fsdp1", {"sharding_strategy": "HYBRID"}, "FULL_SHARD"), ("fsdp1", {"backward_prefetch": "never"}, "BACKWARD_PRE"), ("fsdp1", {"offload": True}, "offload")])
 def test_what_the_driver_does_not_know_is_refused(commands, driver, config, says):
     for answer in commands(driver).configure(PARAMETERS, {"framework": driver, "config": config}).values():

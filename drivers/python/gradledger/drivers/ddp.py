@@ -15,7 +15,7 @@ from ..parallelized import ParallelizedModel
 from ..torch_loop import TorchLoop
 
 ARGUMENTS = ("bucket_cap_mb", "bucket_cap_mb_list", "find_unused_parameters", "gradient_as_bucket_view", "static_graph", "batched_grad_copy",
-             "skip_all_reduce_unused_params")
+             "lazy_bucket_allocation", "skip_all_reduce_unused_params")
 CONFIG_KEYS = frozenset(ARGUMENTS) | {"comm_hook", "PowerSGDState", "rows", "optimizer_in_backward", "delay_all_reduce", "plain"}
 
 
@@ -74,6 +74,8 @@ class Ddp(TorchLoop):
             if rows := config.get("rows", {}).get(parameter.name):  # of a part: a DTensor has those of all
                 weight.data = weight.data.view(rows * (parameter.part.count if parameter.part and hasattr(weight.data, "to_local") else 1), -1)
         arguments: dict[str, Any] = {key: config[key] for key in ARGUMENTS if config.get(key)}
+        if float(cap := arguments.get("bucket_cap_mb", 0.5)).is_integer():  # beside delayed parameters PyTorch up to 2.11 takes an int alone
+            arguments["bucket_cap_mb"] = int(cap)
         if self.mesh is not None:
             arguments["device_mesh"] = self.mesh
         if delayed := config.get("delay_all_reduce"):

@@ -20,6 +20,7 @@ except ImportError:  # PyTorch 2.4 and 2.5 have it here alone
     from torch.distributed._composable.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 
 WRAPS = ("layers", "root")
+OVERRIDES = "param_dtype_override_fn"
 
 without_events = not hasattr(FSDPModule, "set_force_sum_reduction_for_comms")  # up to 2.7
 
@@ -60,6 +61,10 @@ class Fsdp2(TorchLoop):
         if self.device.type == "cpu" and not hasattr(FSDPModule, "set_unshard_in_backward"):
             raise Refused(f"fully_shard of PyTorch {torch.__version__} asks for CUDA; expected PyTorch 2.6 or later, or a GPU")
         mixed_precision(configuration)
+        if unknown := sorted(overrides(configuration).keys() - {parameter.name for parameter in configuration.parameters}):
+            raise Refused(f"engine.config.mixed_precision.{OVERRIDES} names {', '.join(unknown)}; expected parameters")
+        if overrides(configuration) and OVERRIDES not in MixedPrecisionPolicy.__dataclass_fields__:
+            raise Refused(f"MixedPrecisionPolicy of PyTorch {torch.__version__} has no {OVERRIDES}")
 
     def make_model(self) -> ShardedModel:
         meshes = meshes_of(self.groups, self.device.type, self.configuration.config.get("mesh"))
@@ -75,7 +80,7 @@ class Fsdp2(TorchLoop):
         config = self.configuration.config
         if without_events:
             self.notes.append(f"torch.cpu of PyTorch {torch.__version__} has no events of streams: gradledger's stand in, which order nothing")
-        arguments: dict[str, Any] = {"mesh": self.mesh, "mp_policy": MixedPrecisionPolicy(**mixed_precision(self.configuration), cast_forward_inputs=False)}
+        arguments: dict[str, Any] = {"mesh": self.mesh, "mp_policy": self.policy(model)}
         if config.get("reshard_after_forward") is not None:
             arguments["reshard_after_forward"] = config["reshard_after_forward"]
         if config.get("offload"):
@@ -93,6 +98,13 @@ class Fsdp2(TorchLoop):
         numbers = {model.layers[p].weight: p for p in model.weights}
         self.sharded = [(numbers[each.sharded_param], each) for module in model.modules() if isinstance(module, FSDPModule) for each in parameters_of(module)]
         return model
+
+    def policy(self, model: ShardedModel) -> MixedPrecisionPolicy:
+        given: dict[str, Any] = mixed_precision(self.configuration)
+        if said := overrides(self.configuration):
+            names = {id(model.layers[p].weight): self.configuration.parameters[p].name for p in model.weights}
+            given[OVERRIDES] = lambda parameter: said.get(names[id(parameter)])
+        return MixedPrecisionPolicy(**given, cast_forward_inputs=False)
 
     def set_dtype_of_gradients(self, model: ShardedModel, dtype: str) -> None:
         if not hasattr(torch.Tensor, "grad_dtype"):
@@ -224,12 +236,21 @@ class Fsdp2(TorchLoop):
 
 
 def mixed_precision(configuration: Configuration) -> dict[str, torch.dtype]:
-    given = configuration.config.get("mixed_precision") or {}
+    given = dict(configuration.config.get("mixed_precision") or {})
+    given.pop(OVERRIDES, None)
     if unknown := sorted(given.keys() - {"param_dtype", "reduce_dtype"}):
-        raise Refused(f"engine.config.mixed_precision has {', '.join(unknown)}; expected param_dtype and reduce_dtype")
+        raise Refused(f"engine.config.mixed_precision has {', '.join(unknown)}; expected param_dtype, reduce_dtype and {OVERRIDES}")
     if wrong := [value for value in given.values() if value is not None and value not in DTYPES]:
         raise Refused(f"engine.config.mixed_precision has {wrong[0]!r}; expected one of {', '.join(DTYPES)}")
     return {key: DTYPES[value] for key, value in given.items() if value is not None}
+
+
+def overrides(configuration: Configuration) -> dict[str, torch.dtype]:
+    """What the function returns for parameters, by their names; None for the others."""
+    given = (configuration.config.get("mixed_precision") or {}).get(OVERRIDES) or {}
+    if wrong := [value for value in given.values() if value not in DTYPES]:
+        raise Refused(f"engine.config.mixed_precision.{OVERRIDES} has {wrong[0]!r}; expected one of {', '.join(DTYPES)}")
+    return {name: DTYPES[value] for name, value in given.items()}
 
 
 def parameters_of(module: FSDPModule) -> Iterator[Any]:

@@ -45,7 +45,7 @@ std::optional<Dtype> compressed_dtype(CommHook hook) {
 }  // namespace
 
 void Reducer::all_reduce_bucket(const Pass& pass, Bucket& bucket) {
-  if (batched()) copy_batch(pass, bucket);
+  bucket.has_future = true;
   const Slice whole = bucket.gradients.slice;
   Slice sent = whole;
   const std::optional<Dtype> wire = compressed_dtype(config_->comm_hook);

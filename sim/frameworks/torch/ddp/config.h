@@ -42,6 +42,7 @@ struct DdpConfig {
   bool gradient_as_bucket_view = false;
   bool static_graph = false;
   bool batched_grad_copy = false;
+  bool lazy_bucket_allocation = false;
   bool skip_all_reduce_unused_params = false;
   CommHook comm_hook = CommHook::none;
   std::optional<PowerSgdConfig> power_sgd;    // of comm_hook power_sgd

@@ -20,10 +20,11 @@ constexpr std::array<std::pair<const char*, CommHook>, 8> hooks{{{"allreduce", C
                                                                  {"sum", CommHook::sum},
                                                                  {"powerSGD", CommHook::power_sgd}}};
 
-constexpr std::array<std::pair<const char*, bool DdpConfig::*>, 8> flags{{{"find_unused_parameters", &DdpConfig::find_unused_parameters},
+constexpr std::array<std::pair<const char*, bool DdpConfig::*>, 9> flags{{{"find_unused_parameters", &DdpConfig::find_unused_parameters},
                                                                           {"gradient_as_bucket_view", &DdpConfig::gradient_as_bucket_view},
                                                                           {"static_graph", &DdpConfig::static_graph},
                                                                           {"batched_grad_copy", &DdpConfig::batched_grad_copy},
+                                                                          {"lazy_bucket_allocation", &DdpConfig::lazy_bucket_allocation},
                                                                           {"skip_all_reduce_unused_params", &DdpConfig::skip_all_reduce_unused_params},
                                                                           {"optimizer_in_backward", &DdpConfig::optimizer_in_backward},
                                                                           {"post_accumulate_grad_hook", &DdpConfig::post_accumulate_grad_hook},

@@ -35,7 +35,7 @@ std::vector<SizedParameter> Reducer::sized(const std::vector<std::uint32_t>& ord
   return out;
 }
 
-// New buckets exist before the old ones go. Gradients that are views move into the new ones.
+// New buckets exist before the old ones go.
 void Reducer::initialize_buckets(const Pass& pass, const BucketAssignment& assignment) {
   const std::vector<Bucket> before = std::exchange(buckets_, {});
   bucket_of_.assign(parameters_.size(), 0);
@@ -49,18 +49,29 @@ void Reducer::initialize_buckets(const Pass& pass, const BucketAssignment& assig
       bucket.offsets.push_back(bucket.numel);
       bucket.numel += p.numel;
     }
-    const Dtype dtype = context_.scenario->dtype_of(parameters_[variables.front()]);
-    bucket.gradients = pass.g.tensors.allocate(pass.w, "buckets[" + std::to_string(buckets_.size()) + "].gradients", dtype, bucket.numel);
     buckets_.push_back(std::move(bucket));
   }
-  if (config_->gradient_as_bucket_view)
-    for (std::uint32_t v = 0; v < parameters_.size(); ++v) {
-      Tensor& grad = pass.g.grad[parameters_[v]];
-      if (!grad.defined()) continue;
-      pass.w.copy(view(v), grad.slice);
-      pass.g.tensors.share(pass.w, grad, {view(v)});
-    }
+  for (std::uint32_t b = 0; b < buckets_.size() && !config_->lazy_bucket_allocation; ++b) initialize_bucket_storage(pass, b);
   for (const Bucket& bucket : before) pass.g.tensors.drop(pass.w, bucket.gradients);
+}
+
+// Gradients that are views move into it: in a lazy bucket also the first one of a backward, which autograd made by then.
+void Reducer::initialize_bucket_storage(const Pass& pass, std::uint32_t bucket) {
+  Bucket& of = buckets_[bucket];
+  if (of.gradients.defined()) return;
+  const Dtype dtype = context_.scenario->dtype_of(parameters_[of.variables.front()]);
+  of.gradients = pass.g.tensors.allocate(pass.w, "buckets[" + std::to_string(bucket) + "].gradients", dtype, of.numel);
+  for (const std::uint32_t v : of.variables)
+    if (config_->gradient_as_bucket_view && pass.g.grad[parameters_[v]].defined()) copy_into_bucket(pass, v);
+}
+
+// What gradients view stays until they are given up.
+void Reducer::release_bucket_storage(const Pass& pass) {
+  if (!config_->lazy_bucket_allocation) return;
+  for (Bucket& bucket : buckets_) {
+    pass.g.tensors.clear(pass.w, bucket.gradients);
+    bucket.has_future = false;
+  }
 }
 
 Slice Reducer::view(std::uint32_t variable) const {
@@ -158,7 +169,10 @@ void Reducer::mark_variable_ready(const Pass& pass, std::uint32_t variable) {
   ready_[variable] = true;
   require_finalize_ = true;
   mark_variable_ready_dense(pass, variable);
-  if (--buckets_[bucket_of_[variable]].pending == 0) mark_bucket_ready(pass);
+  if (Bucket& bucket = buckets_[bucket_of_[variable]]; --bucket.pending == 0) {
+    flush_deferred_copies(pass, bucket);
+    mark_bucket_ready(pass);
+  }
   if (next_bucket_ < buckets_.size()) return;
   if (dynamic_graph_find_unused()) all_reduce_local_used_map(pass);
   finalize_queued_ = !manual_finalization_required_;
@@ -166,41 +180,45 @@ void Reducer::mark_variable_ready(const Pass& pass, std::uint32_t variable) {
 
 // The slice of the bucket becomes this rank's share of the average; a hook divides itself.
 void Reducer::mark_variable_ready_dense(const Pass& pass, std::uint32_t variable) {
-  Tensor& grad = pass.g.grad[parameters_[variable]];
+  initialize_bucket_storage(pass, bucket_of_[variable]);
+  const Tensor& grad = pass.g.grad[parameters_[variable]];
   const Slice slice = view(variable);
-  const bool divides = config_->comm_hook == CommHook::none && !config_->optimizer_in_backward;
   if (!grad.defined()) {
     // zero_grad came between a micro-batch that used it and this backward, which does not.
     if ((dynamic_graph_find_unused() || static_graph_first_iteration()) && used_[variable]) throw undefined_and_used();
     return pass.w.fill(slice, 0.0);
   }
   if (batched()) return;  // with all of its bucket
+  const bool divides = !hook_divides();
   if (grad.slice.buffer == slice.buffer) {
     if (divides) pass.w.divide(slice, world());
     return;
   }
-  pass.w.copy(slice, grad.slice);
+  copy_into_bucket(pass, variable);
   if (divides) pass.w.multiply(slice, 1.0 / world());
+}
+
+void Reducer::copy_into_bucket(const Pass& pass, std::uint32_t variable) {
+  Tensor& grad = pass.g.grad[parameters_[variable]];
+  const Slice slice = view(variable);
+  pass.w.copy(slice, grad.slice);
   if (config_->gradient_as_bucket_view) pass.g.tensors.share(pass.w, grad, {slice});
 }
 
-// batched_grad_copy: one copy of all gradients of a bucket, then one division of all of it.
-void Reducer::copy_batch(const Pass& pass, const Bucket& bucket) {
+// batched_grad_copy: one copy of all gradients of a bucket, then one division of all of it. A bucket whose reduction is skipped is divided too.
+void Reducer::flush_deferred_copies(const Pass& pass, const Bucket& bucket) {
+  if (!batched()) return;
   for (const std::uint32_t v : bucket.variables) {
-    Tensor& grad = pass.g.grad[parameters_[v]];
-    if (!grad.defined() || grad.slice.buffer == bucket.gradients.slice.buffer) continue;
-    pass.w.copy(view(v), grad.slice);
-    if (config_->gradient_as_bucket_view) pass.g.tensors.share(pass.w, grad, {view(v)});
+    const Tensor& grad = pass.g.grad[parameters_[v]];
+    if (grad.defined() && grad.slice.buffer != bucket.gradients.slice.buffer) copy_into_bucket(pass, v);
   }
-  if (config_->comm_hook == CommHook::none && !config_->optimizer_in_backward) pass.w.divide(bucket.gradients.slice, world());
+  if (!hook_divides()) pass.w.divide(bucket.gradients.slice, world());
 }
 
 // Buckets are reduced in their order: a later one that is full waits for those before it.
 void Reducer::mark_bucket_ready(const Pass& pass) {
   for (; next_bucket_ < buckets_.size() && buckets_[next_bucket_].pending == 0; ++next_bucket_) {
-    Bucket& bucket = buckets_[next_bucket_];
-    bucket.skipped = should_skip(bucket);
-    if (!bucket.skipped) all_reduce_bucket(pass, bucket);
+    if (!should_skip(buckets_[next_bucket_])) all_reduce_bucket(pass, buckets_[next_bucket_]);
   }
 }
 
@@ -227,6 +245,7 @@ void Reducer::delay_all_reduce(const Pass& pass) {
     require_finalize_ = true;
     mark_variable_ready_dense(pass, v);
   }
+  for (const Bucket& bucket : buckets_) flush_deferred_copies(pass, bucket);
   for (Bucket& bucket : buckets_) all_reduce_bucket(pass, bucket);
   next_bucket_ = buckets_.size();
   finalize_queued_ = !manual_finalization_required_;
@@ -262,7 +281,7 @@ std::optional<Slice> Reducer::finalize_goes_on(const Pass& pass, bool used) {
   for (const Bucket& bucket : buckets_) {
     if (at < bucket.variables.size()) {
       used_[bucket.variables[at]] = used;
-      finalize_variable(pass, bucket.variables[at], !used);
+      if (bucket.has_future) finalize_variable(pass, bucket.variables[at], !used);
       break;
     }
     at -= bucket.variables.size();
@@ -286,11 +305,13 @@ std::optional<Slice> Reducer::finalize_dense(const Pass& pass) {
         if (used_map_work_ != no_index) pass.w.wait(std::exchange(used_map_work_, no_index));
         return used_map_.part(v, 1);
       }
-      if (!bucket.skipped) finalize_variable(pass, v, has_map && !used_[v]);
+      // The future of an earlier reduction stays with an eager bucket, which is then taken for reduced, whatever is in it.
+      if (bucket.has_future) finalize_variable(pass, v, has_map && !used_[v]);
     }
   used_map_reduced_ = config_->static_graph;
   if (used_map_work_ != no_index) pass.w.wait(std::exchange(used_map_work_, no_index));
   if (dynamic_graph_find_unused()) std::fill(used_.begin(), used_.end(), false);
+  release_bucket_storage(pass);
   return std::nullopt;
 }
 

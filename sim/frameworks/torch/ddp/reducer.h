@@ -37,14 +37,14 @@ struct Pass {
 };
 
 struct Bucket {
-  Tensor gradients;                      // the flat tensor
+  Tensor gradients;                      // the flat tensor; none between backwards, where buckets are allocated lazily
   std::vector<std::uint32_t> variables;  // as the reducer numbers them
   std::vector<std::uint64_t> offsets;
   std::uint64_t numel = 0;
   std::uint32_t pending = 0;
   std::uint32_t work = no_index;  // stream event: it is reduced
   Tensor compressed;              // of a hook, on its way
-  bool skipped = false;           // nobody uses any of it
+  bool has_future = false;        // of a reduction, of this backward or of one before it
 };
 
 class Reducer {
@@ -84,16 +84,20 @@ class Reducer {
   bool static_graph_after_first_iteration() const { return config_->static_graph && backward_calls_ > 1; }
   bool should_rebuild_buckets() const { return (config_->static_graph || !config_->find_unused_parameters) && !has_rebuilt_; }
   bool batched() const { return config_->batched_grad_copy; }
+  bool hook_divides() const { return config_->comm_hook != CommHook::none || config_->optimizer_in_backward; }
   std::uint32_t world() const { return data_parallel_.size(); }
   Slice view(std::uint32_t variable) const;
 
   void initialize_buckets(const Pass& pass, const BucketAssignment& assignment);  // reducer.cpp: initialize_buckets, at torch 2.13
+  void initialize_bucket_storage(const Pass& pass, std::uint32_t bucket);         // reducer.cpp: initialize_bucket_storage, at torch 2.15
+  void release_bucket_storage(const Pass& pass);                                  // reducer.cpp: release_bucket_storage, at torch 2.15
   std::vector<SizedParameter> sized(const std::vector<std::uint32_t>& order) const;
   std::vector<std::uint32_t> order_of_rank_0() const;
   void sync_bucket_indices(const Pass& pass, const BucketAssignment& assignment);  // reducer.cpp: sync_bucket_indices, at torch 2.13
   void mark_variable_ready(const Pass& pass, std::uint32_t variable);              // reducer.cpp: mark_variable_ready, at torch 2.13
   void mark_variable_ready_dense(const Pass& pass, std::uint32_t variable);        // reducer.cpp: mark_variable_ready_dense, at torch 2.13
-  void copy_batch(const Pass& pass, const Bucket& bucket);                         // reducer.cpp: all_reduce_bucket, at torch 2.13
+  void copy_into_bucket(const Pass& pass, std::uint32_t variable);                 // reducer.cpp: mark_variable_ready_dense, at torch 2.13
+  void flush_deferred_copies(const Pass& pass, const Bucket& bucket);              // reducer.cpp: flush_deferred_copies, at torch 2.15
   void mark_bucket_ready(const Pass& pass);                                        // reducer.cpp: mark_bucket_ready, at torch 2.13
   void all_reduce_bucket(const Pass& pass, Bucket& bucket);                        // reducer.cpp: all_reduce_bucket, at torch 2.13
   bool averages_as_is(const Bucket& bucket);                                       // powerSGD_hook.py: maybe_increase_iter, at torch 2.13

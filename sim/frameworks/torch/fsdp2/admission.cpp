@@ -8,6 +8,8 @@
 #include "sim/frameworks/torch/fsdp2/calls.h"
 #include "sim/frameworks/torch/fsdp2/modules.h"
 #include "sim/frameworks/loop_admission.h"
+#include "sim/numeric/dtype_names.h"
+#include "sim/scenario/json_reader.h"
 #include "sim/scenario/layout.h"
 #include "sim/scenario/script_pointer.h"
 
@@ -26,10 +28,27 @@ Problem parallelized_problem(const Scenario& s, const Fsdp2Config& config) {
   return std::nullopt;
 }
 
+// _fsdp_api.py: _resolve_for_param, at torch 2.15
+Problem override_problem(const Scenario& s, const MixedPrecision& given) {
+  const std::string where = "/engine/config/mixed_precision/param_dtype_override_fn";
+  for (const auto& [name, dtype] : given.param_dtype_override_fn) {
+    const std::uint32_t p = parameter_number(s, name);
+    if (p == s.parameters.size()) return InputError{where, "names no parameter: \"" + name + "\""};
+    if (dtype == given.param_dtype || dtype == s.dtype_of(p)) continue;
+    const std::string torch = "torch.", param_dtype = given.param_dtype ? torch + std::string(torch_name_of(*given.param_dtype)) : "None";
+    return InputError{
+        where + "/" + pointer_token(name),
+        "PyTorch refuses this at initialisation: ValueError: param_dtype_override_fn must return None, param_dtype, or the parameter's original dtype but got torch." +
+            std::string(torch_name_of(dtype)) + " for a parameter with dtype torch." + std::string(torch_name_of(s.dtype_of(p))) + " and param_dtype " + param_dtype};
+  }
+  return std::nullopt;
+}
+
 Problem option_problem(const Scenario& s, const Fsdp2Config& config) {
   if (Problem problem = units_problem(s, config.units)) return problem;
   if (Problem problem = mesh_problem(s, config.mesh, averaging_group(s))) return problem;
   if (Problem problem = parallelized_problem(s, config)) return problem;
+  if (Problem problem = override_problem(s, config.mixed_precision)) return problem;
   const std::vector<std::uint32_t> module_of = module_of_parameters(s, config.wrap, config.units);
   for (std::size_t i = 0; i < config.nested.size(); ++i) {
     const std::uint32_t p = parameter_number(s, config.nested[i]);
@@ -99,12 +118,14 @@ class Script {
 }  // namespace
 
 std::optional<InputError> not_yet_there(const Scenario& s, const Fsdp2Config& config) {
+  const std::string_view of_policy = "param_dtype_override_fn";
   const std::pair<const char*, bool> options[] = {{"gradient_divide_factor", config.gradient_divide_factor.has_value()},
                                                   {"force_sum_reduction_for_comms", config.force_sum_reduction_for_comms},
-                                                  {"reduce_scatter_unused_params", config.reduce_scatter_unused_params}};
+                                                  {"reduce_scatter_unused_params", config.reduce_scatter_unused_params},
+                                                  {"param_dtype_override_fn", !config.mixed_precision.param_dtype_override_fn.empty()}};
   for (const auto& [name, said] : options)
     if (said)
-      if (Problem problem = history().missing(s.engine.as_of, name, std::string("/engine/config/") + name)) return problem;
+      if (Problem problem = history().missing(s.engine.as_of, name, std::string("/engine/config/") + (name == of_policy ? "mixed_precision/" : "") + name)) return problem;
   return history().missing_calls(s.engine.as_of, s.script, "/script");
 }
 

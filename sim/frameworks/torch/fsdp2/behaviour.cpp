@@ -40,6 +40,7 @@ Wrapper wrapper() {
        {"reduce_scatter_unused_params", "2.13.0"},
        {"set_reduce_scatter_unused_params", "2.13.0"},
        {"reset_iter_state", "2.13.0"},
+       {"param_dtype_override_fn", "2.15.0"},
        {"set_manual_backward_finalization", "2.15.0"},
        {"finalize_backward", "2.15.0"},
        {"wait_for_gradient_reduction", "2.15.0"}},

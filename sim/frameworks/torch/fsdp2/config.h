@@ -17,7 +17,13 @@ namespace gradledger::torch::fully_shard {
 // MixedPrecisionPolicy. Absent: as the parameters are; as they compute.
 struct MixedPrecision {
   std::optional<Dtype> param_dtype, reduce_dtype;
+  std::map<std::string, Dtype> param_dtype_override_fn;  // by parameter: what the function returns, where that is no None
 
+  // What a parameter computes in whose weight has this dtype.
+  Dtype computed(const std::string& parameter, Dtype of_weight) const {
+    const auto said = param_dtype_override_fn.find(parameter);
+    return said == param_dtype_override_fn.end() ? param_dtype.value_or(of_weight) : said->second;
+  }
   bool operator==(const MixedPrecision&) const = default;
 };
 

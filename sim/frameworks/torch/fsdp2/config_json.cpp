@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/numeric/dtype_names.h"
+#include "sim/scenario/json_reader.h"
 #include "sim/scenario/schema.h"
 
 namespace gradledger::torch::fully_shard {
@@ -25,13 +26,30 @@ constexpr std::array<std::pair<const char*, bool Fsdp2Config::*>, 8> flags{{{"of
 constexpr std::array<std::pair<const char*, std::optional<Dtype> MixedPrecision::*>, 2> dtypes{
     {{"param_dtype", &MixedPrecision::param_dtype}, {"reduce_dtype", &MixedPrecision::reduce_dtype}}};
 
+constexpr const char* expected_dtype = "; expected \"fp32\", \"bf16\" or \"fp16\"";
+
 std::optional<InputError> take_dtypes(const json& given, const std::string& where, MixedPrecision& into) {
   for (const auto& [key, member] : dtypes) {
     if (!given.contains(key)) continue;
     into.*member = floating_dtype_named(given[key].get<std::string>());
-    if (!(into.*member)) return InputError{where + "/" + key, "is " + given[key].dump() + "; expected \"fp32\", \"bf16\" or \"fp16\""};
+    if (!(into.*member)) return InputError{where + "/" + key, "is " + given[key].dump() + expected_dtype};
+  }
+  const std::string function = "param_dtype_override_fn";
+  const json said = given.value(function, json::object());
+  for (const auto& [name, value] : said.items()) {
+    const auto dtype = floating_dtype_named(value.get<std::string>());
+    if (!dtype) return InputError{where + "/" + function + "/" + pointer_token(name), "is " + value.dump() + expected_dtype};
+    into.param_dtype_override_fn[name] = *dtype;
   }
   return std::nullopt;
+}
+
+ordered_json to_json(const MixedPrecision& given) {
+  ordered_json out = ordered_json::object();
+  for (const auto& [key, member] : dtypes)
+    if (given.*member) out[key] = name_of(*(given.*member));
+  for (const auto& [name, dtype] : given.param_dtype_override_fn) out["param_dtype_override_fn"][name] = name_of(dtype);
+  return out;
 }
 
 // What is due is said in whole numbers: a factor that is none of their quotients would be another in the contract than in the engine.
@@ -48,7 +66,7 @@ Result<Fsdp2Config> fsdp2_config_from_json(const json& object, const std::string
     if (auto problem = take_dtypes(object["mixed_precision"], where + "/mixed_precision", out.mixed_precision)) return *problem;
   if (object.contains("grad_dtype")) {
     out.grad_dtype = floating_dtype_named(object["grad_dtype"].get<std::string>());
-    if (!out.grad_dtype) return InputError{where + "/grad_dtype", "is " + object["grad_dtype"].dump() + "; expected \"fp32\", \"bf16\" or \"fp16\""};
+    if (!out.grad_dtype) return InputError{where + "/grad_dtype", "is " + object["grad_dtype"].dump() + expected_dtype};
   }
   if (object.value("wrap", "layers") == "root") out.wrap = Wrap::root;
   if (object.contains("units")) out.units = object["units"].get<std::vector<std::vector<std::string>>>();
@@ -72,8 +90,7 @@ Result<Fsdp2Config> fsdp2_config_from_json(const json& object, const std::string
 ordered_json fsdp2_config_to_json(const Fsdp2Config& config) {
   ordered_json out = ordered_json::object();
   if (config.reshard_after_forward) out["reshard_after_forward"] = *config.reshard_after_forward;
-  for (const auto& [key, member] : dtypes)
-    if (config.mixed_precision.*member) out["mixed_precision"][key] = name_of(*(config.mixed_precision.*member));
+  if (config.mixed_precision != MixedPrecision{}) out["mixed_precision"] = to_json(config.mixed_precision);
   if (config.grad_dtype) out["grad_dtype"] = name_of(*config.grad_dtype);
   if (config.wrap == Wrap::root) out["wrap"] = "root";
   if (config.units) out["units"] = *config.units;

@@ -6,6 +6,7 @@
 
 #include "sim/frameworks/loop_contract.h"
 #include "sim/frameworks/torch/fsdp2/calls.h"
+#include "sim/frameworks/torch/fsdp2/modules.h"
 #include "sim/frameworks/torch/scaler_contract.h"
 
 namespace gradledger::torch::fully_shard {
@@ -59,9 +60,17 @@ class PartlyFinalized {
   bool by_hand_ = false, reduces_ = true;
 };
 
+// What gradients are computed in, where the policy says anything about it. A contract has one dtype for all: the narrower of two.
+std::optional<Dtype> computed_in(const Scenario& s, const MixedPrecision& given) {
+  if (given.param_dtype_override_fn.empty()) return given.param_dtype;
+  const std::vector<Dtype> all = computed_dtypes(s, given);
+  const auto least = std::min_element(all.begin(), all.end(), [](Dtype one, Dtype other) { return size_of(one) < size_of(other); });
+  return least == all.end() ? given.param_dtype : *least;
+}
+
 void state_dtypes(const Scenario& s, const Fsdp2Config& config, const Behaviour& behaviour, Contract& out) {
   const MixedPrecision& given = config.mixed_precision;
-  out.computed = given.param_dtype;
+  const std::optional<Dtype> computed = out.computed = computed_in(s, given);
   out.accumulation = out.wire = s.model_dtype;
   if (!given.param_dtype && !given.reduce_dtype && !config.grad_dtype) return;
   if (behaviour.gradient_dtype == GradientDtype::of_parameter) {
@@ -70,7 +79,7 @@ void state_dtypes(const Scenario& s, const Fsdp2Config& config, const Behaviour&
     out.wire = given.reduce_dtype.value_or(out.accumulation);
     if (size_of(out.wire) < size_of(out.accumulation)) out.accumulation = out.wire;
     // Each gradient is cast to the sum's dtype before it is added.
-    if (size_of(out.wire) < size_of(given.param_dtype.value_or(s.model_dtype))) out.computed = out.wire;
+    if (size_of(out.wire) < size_of(computed.value_or(s.model_dtype))) out.computed = out.wire;
     return;
   }
   out.accumulation = given.param_dtype.value_or(s.model_dtype);

@@ -24,7 +24,7 @@ FsdpModule::FsdpModule(const EngineContext& context, const Fsdp2Config& config, 
     made.orig_dtype = scenario().dtype_of(p);
     const MixedPrecision& given = config.mixed_precision;
     if (given.reduce_dtype != given.param_dtype) made.reduce_dtype = given.reduce_dtype;
-    if (given.param_dtype != made.orig_dtype) made.param_dtype = given.param_dtype;
+    if (const Dtype computed = given.computed(parameter(p).name, made.orig_dtype); computed != made.orig_dtype) made.param_dtype = computed;
     made.sharded_grad_dtype = made.orig_dtype;
     const bool somewhere_else = given.param_dtype || given.reduce_dtype || config.grad_dtype;  // gradients of one dtype otherwise, in every release
     if (!somewhere_else || behaviour.gradient_dtype == GradientDtype::of_computation) continue;

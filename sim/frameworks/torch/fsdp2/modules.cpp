@@ -40,6 +40,15 @@ std::uint32_t shards_of(const Scenario& scenario, const Fsdp2Config& config) {
 
 std::uint32_t tensor_parallel_ranks(const Scenario& scenario) { return scenario.layout ? scenario.layout->size("tp") : 1; }
 
+std::vector<Dtype> computed_dtypes(const Scenario& scenario, const MixedPrecision& given) {
+  std::vector<Dtype> out;
+  for (std::uint32_t p = 0; p < scenario.parameters.size(); ++p) {
+    const Dtype computed = given.computed(scenario.parameters[p].name, scenario.dtype_of(p));
+    if (scenario.parameters[p].has_gradient() && std::find(out.begin(), out.end(), computed) == out.end()) out.push_back(computed);
+  }
+  return out;
+}
+
 namespace {
 
 Placement placement_of(const Scenario& scenario, const Fsdp2Config& config, std::uint32_t p) {

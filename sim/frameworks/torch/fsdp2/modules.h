@@ -48,6 +48,9 @@ Cut cut_of(const Parameter& parameter, const Fsdp2Config& config, std::uint32_t 
 // How many ranks the model is cut over.
 std::uint32_t tensor_parallel_ranks(const Scenario& scenario);
 
+// The dtypes that parameters with gradients compute in, each once.
+std::vector<Dtype> computed_dtypes(const Scenario& scenario, const MixedPrecision& given);
+
 // How many ranks share the parameters.
 std::uint32_t shards_of(const Scenario& scenario, const Fsdp2Config& config);
 

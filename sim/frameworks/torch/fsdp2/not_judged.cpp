@@ -1,8 +1,11 @@
 #include "sim/frameworks/torch/fsdp2/not_judged.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "sim/frameworks/torch/fsdp2/calls.h"
+#include "sim/frameworks/torch/fsdp2/modules.h"
 #include "sim/frameworks/loop_admission.h"
 #include "sim/scenario/script_pointer.h"
 
@@ -42,11 +45,21 @@ std::optional<InputError> of_items(const std::vector<ScriptItem>& items, const s
   return std::nullopt;
 }
 
+// Neither of the two holds all values of the other.
+std::optional<InputError> dtypes_problem(const Scenario& scenario, const MixedPrecision& given) {
+  const std::vector<Dtype> all = computed_dtypes(scenario, given);
+  const auto has = [&](Dtype dtype) { return std::find(all.begin(), all.end(), dtype) != all.end(); };
+  if (given.param_dtype_override_fn.empty() || !has(Dtype::bfloat16) || !has(Dtype::float16)) return std::nullopt;
+  return InputError{"/engine/config/mixed_precision/param_dtype_override_fn",
+                    "has some parameters compute in fp16 and others in bf16, for which there is no contract; expected fp32 among the two"};
+}
+
 }  // namespace
 
 std::optional<InputError> not_judged(const Scenario& scenario, const Fsdp2Config& config) {
   if (config.optimizer_in_backward)
     if (auto problem = inside_backwards_problem(scenario)) return problem;
+  if (auto problem = dtypes_problem(scenario, config.mixed_precision)) return problem;
   return of_items(scenario.script, "/script", config);
 }
 

@@ -50,16 +50,13 @@ void ParamGroup::foreach_all_gather(const Pass& pass) {
   ProgramWriter& w = pass.w;
   const bool implicit = training_state == TrainingState::forward || training_state == TrainingState::pre_backward;
   const Stream copies = implicit ? Stream::copy : w.stream(), gathers = implicit ? Stream::all_gather : w.stream();
-  const FsdpParam& any = pass.s.params[parameters_.front()];
-  std::uint64_t numel = 0;
-  for (const std::uint32_t p : parameters_) numel += pass.s.modules.cuts[p].padded_numel();
+  const auto [dtype, numel, sent] = gathered(pass.s);
   Slice mine;
   all_gather_home_ = copies;
   {
     OnStream on(w, copies);
     for (const Tensor& free : implicit ? std::exchange(pass.s.comm.let_go, {}) : std::vector<Tensor>{}) pass.s.tensors.drop(w, free);
-    all_gather_result_.tensor =
-        pass.s.tensors.allocate(w, label(pass.s, "all_gather_output"), any.param_dtype.value_or(any.orig_dtype), std::uint64_t{numel} * pass.s.modules.shard.size());
+    all_gather_result_.tensor = pass.s.tensors.allocate(w, label(pass.s, "all_gather_output"), dtype, numel * pass.s.modules.shard.size());
     mine = all_gather_result_.tensor.slice.part(pass.s.chunk() * numel, numel);
     std::uint64_t at = 0;
     for (const std::uint32_t p : parameters_) {
@@ -69,8 +66,27 @@ void ParamGroup::foreach_all_gather(const Pass& pass) {
   }
   if (implicit) wait_stream(w, gathers, copies);
   OnStream on(w, gathers);
-  w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::parameter, .group = pass.s.modules.shard.id, .input = mine, .output = all_gather_result_.tensor.slice});
+  w.collective({.kind = CollectiveKind::all_gather,
+                .purpose = Purpose::parameter,
+                .group = pass.s.modules.shard.id,
+                .compressed_numel = sent == numel ? 0 : sent,
+                .input = mine,
+                .output = all_gather_result_.tensor.slice});
   all_gather_result_.event = w.record();
+}
+
+// Parameters that compute in several dtypes are gathered as bytes. Here they are fp32, which holds them all, and counted by their bytes.
+ParamGroup::Gathered ParamGroup::gathered(const Shared& s) const {
+  Gathered out{s.params[parameters_.front()].computed(), 0, 0};
+  std::uint64_t bytes = 0;
+  for (const std::uint32_t p : parameters_) {
+    const std::uint64_t numel = s.modules.cuts[p].padded_numel();
+    out.numel += numel;
+    bytes += numel * size_of(s.params[p].computed());
+    if (s.params[p].computed() != out.dtype) out.dtype = Dtype::float32;
+  }
+  out.sent = (bytes + size_of(out.dtype) - 1) / size_of(out.dtype);
+  return out;
 }
 
 void ParamGroup::all_gather_input(const Pass& pass, std::uint32_t parameter, Slice target) {

@@ -132,7 +132,12 @@ class ParamGroup {
     double premultiplied = 1;
   };
 
-  void foreach_all_gather(const Pass& pass);                                                       // _fsdp_collectives.py: foreach_all_gather, at torch 2.13
+  void foreach_all_gather(const Pass& pass);  // _fsdp_collectives.py: foreach_all_gather, at torch 2.13
+  struct Gathered {
+    Dtype dtype;
+    std::uint64_t numel, sent;  // of a rank: elements, and as many bytes as PyTorch sends for them
+  };
+  Gathered gathered(const Shared& s) const;                                                        // _fsdp_collectives.py: _get_all_gather_input_metadatas, at torch 2.15
   void all_gather_input(const Pass& pass, std::uint32_t parameter, Slice target);                  // _fsdp_param.py: all_gather_inputs, at torch 2.13
   void let_go_of_gather(const Pass& pass);                                                         // _fsdp_param_group.py: finalize_backward, at torch 2.13
   void copy_out(const Pass& pass);                                                                 // _fsdp_collectives.py: foreach_all_gather_copy_out, at torch 2.13

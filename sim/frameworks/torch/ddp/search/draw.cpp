@@ -80,6 +80,8 @@ class Options {
       for (std::uint32_t i = draws_.between(1, 2); i > 0; --i) config_.bucket_cap_mb_list.push_back(megabytes(draws_.of({4u, 16u, 40u})));
     config_.gradient_as_bucket_view = takes(views);
     config_.batched_grad_copy = takes(batched_copy);
+    Draws aside = set_apart(draws_);
+    config_.lazy_bucket_allocation = aside.one_in(4) && !ddp_history().missing(out_.engine.as_of, "lazy_bucket_allocation", "");
   }
 
   // A loop that leaves parameters out says so, if it keeps to the documentation. A static graph has the same ones in every backward.

@@ -62,6 +62,7 @@ std::vector<Simplification> simpler() {
   defaults(&DdpConfig::gradient_as_bucket_view);
   defaults(&DdpConfig::static_graph);
   defaults(&DdpConfig::batched_grad_copy);
+  defaults(&DdpConfig::lazy_bucket_allocation);
   defaults(&DdpConfig::grad_scaler);
   defaults(&DdpConfig::plain);
   return out;

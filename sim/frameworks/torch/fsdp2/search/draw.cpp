@@ -85,6 +85,7 @@ class Options {
     if (takes(force_sum)) config_.force_sum_reduction_for_comms = true;
     if (takes(summed)) out_.contract.average_over = "none";
     share();
+    keep_dtypes(set_apart(draws_));
   }
 
  private:
@@ -116,6 +117,15 @@ class Options {
     const bool frozen = std::any_of(out_.parameters.begin(), out_.parameters.end(), [](const Parameter& p) { return !p.trainable; });
     if ((some && !unsaid) || takes(zeros_for_unused)) config_.reduce_scatter_unused_params = config_.calls_unused_units = true;
     else if (frozen || draws_.one_in(4)) config_.calls_unused_units = true;  // a module without gradients is called all the same
+  }
+
+  // Some parameters compute in the dtype of their weights. Of two in 16 bits there is no contract.
+  void keep_dtypes(Draws aside) {
+    MixedPrecision& given = config_.mixed_precision;
+    if (!given.param_dtype || *given.param_dtype == out_.model_dtype || (*given.param_dtype != Dtype::float32 && out_.model_dtype != Dtype::float32)) return;
+    if (!aside.one_in(3) || history().missing(out_.engine.as_of, "param_dtype_override_fn", "")) return;
+    for (std::uint32_t p = 0; p < out_.parameters.size(); ++p)
+      if (aside.one_in(2)) given.param_dtype_override_fn[out_.parameters[p].name] = aside.one_in(8) ? *given.param_dtype : out_.dtype_of(p);
   }
 
   // A parameter that the plan leaves out has a norm over another mesh, and no GradScaler.

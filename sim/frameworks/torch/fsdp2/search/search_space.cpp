@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "sim/base/hash.h"
 #include "sim/frameworks/loop_drawing.h"
@@ -99,6 +100,7 @@ std::vector<Simplification> simplifications() {
   add_loop_simplifications(out);
   const auto defaults = [&](auto option) { out.push_back(option_default(option)); };
   defaults(&Fsdp2Config::mixed_precision);
+  out.push_back([](Scenario& s) { return !std::exchange(fsdp2_config(s).mixed_precision.param_dtype_override_fn, {}).empty(); });
   out.push_back([](Scenario& s) {
     Fsdp2Config& c = fsdp2_config(s);
     const bool was = c.units || !c.nested.empty();

@@ -24,6 +24,7 @@ class Reached final : public TraceSink {
   void mismatch(const MismatchRecord&) override { stopped_ = true; }
 
   bool stopped() const { return stopped_; }
+  std::uint32_t world_size() const { return static_cast<std::uint32_t>(ranks_.size()); }
   // A run that came to its end has all of its events.
   bool has(std::uint32_t rank, std::uint32_t event) const { return !stopped_ || event < ranks_[rank].events; }
   bool has(const auto& o) const {  // an observation, of numbers or of weights
@@ -52,7 +53,10 @@ class Reached final : public TraceSink {
 // Passes on what another run came to. Rounds that repeat are shown event by event.
 class AsFarAs final : public TraceSink {
  public:
-  AsFarAs(const Reached& reached, TraceSink& to) : reached_(reached), to_(to) {}
+  AsFarAs(const Reached& reached, TraceSink& to) : reached_(reached), to_(to), done_(reached.world_size()) {}
+
+  // Whether this run came to the end of the event on the rank. It may stop where the other did not: at a norm of zero, say, of gradients that are probes.
+  bool came_through(std::uint32_t rank, std::uint32_t event) const { return !stopped_ || event < done_[rank]; }
 
   void observe(const Observation& o) override {
     if (reached_.has(o)) to_.observe(o);
@@ -61,12 +65,18 @@ class AsFarAs final : public TraceSink {
     if (reached_.has(o)) to_.weights(o);
   }
   void event_done(std::uint32_t rank, std::uint32_t event) override {
+    done_[rank] = event + 1;
     if (reached_.has(rank, event)) to_.event_done(rank, event);
   }
+  void engine_error(const EngineErrorRecord&) override { stopped_ = true; }
+  void deadlock(const DeadlockRecord&) override { stopped_ = true; }
+  void mismatch(const MismatchRecord&) override { stopped_ = true; }
 
  private:
   const Reached& reached_;
   TraceSink& to_;
+  std::vector<std::uint32_t> done_;  // by rank: events that it is through with
+  bool stopped_ = false;
 };
 
 }  // namespace gradledger::ref

@@ -73,6 +73,7 @@ void Passes::first_packed_run(PackedRuns& runs, Verdict& verdict) {
   evidence_.fingerprint = judge.mismatches();
   std::sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
   note_shown(judge.book(), verdict);
+  forget_what_stopped(shown, verdict);
 }
 
 // What sums leave open, runs tell in which one contribution is there and nothing else, if their weights make these sums.

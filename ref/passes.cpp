@@ -249,6 +249,7 @@ void Passes::fingerprint_passes(Verdict& verdict) {
     }
     if (pass > 0) continue;
     note_shown(judge.book(), verdict);
+    forget_what_stopped(shown, verdict);
   }
   sort_by_key(evidence_.fingerprint);
 }
@@ -267,6 +268,17 @@ void Passes::note_shown(const SnapshotBook& book, Verdict& verdict) {
   }
   evidence_.not_reduced = book.not_reduced();
   if (!producer_.capabilities().accumulators) std::erase_if(evidence_.not_reduced, [&](const auto& hole) { return !book.shows_reduced(hole.first); });
+}
+
+// A run on probes that a rank did not come through says nothing of what the rank would have shown.
+void Passes::forget_what_stopped(const AsFarAs& run, Verdict& verdict) {
+  const auto stopped = [&](const auto& hole) {
+    for (std::uint32_t r = 0; r < workload_.world_size; ++r)
+      if (timeline_.events[hole.first].runs_on(r) && !run.came_through(r, hole.first)) return true;
+    return false;
+  };
+  const auto forgotten = std::erase_if(evidence_.not_applied, stopped) + std::erase_if(evidence_.not_reduced, stopped);
+  if (forgotten > 0) verdict.left_out.push_back("what ranks hold and apply at events that a run on probes did not come through");
 }
 
 // Ranks that average with each other mean the same.

@@ -57,6 +57,7 @@ class Passes {
   void say_left_out(const PackedRuns& runs, Verdict& verdict) const;
   void keep_decoded(std::vector<LedgerEntry>& decoded, Verdict& verdict);
   void note_shown(const SnapshotBook& book, Verdict& verdict);
+  void forget_what_stopped(const AsFarAs& run, Verdict& verdict);
   void forget_empty_updates(const GradientSource& source);
   void find_race_in_values();
   void weights_pass(Verdict& verdict);

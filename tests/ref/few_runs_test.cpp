@@ -332,5 +332,53 @@ TEST(few_runs, say_what_they_leave_out) {
   EXPECT_TRUE(judge(four_micro_batches()).left_out.empty());
 }
 
+// A framework that asks for a norm above zero: where a probe leaves none, rank 0 raises in the step.
+class RaisesOnProbes final : public Producer {
+ public:
+  RaisesOnProbes(Producer& inner, std::uint32_t event) : inner_(inner), event_(event) {}
+
+  std::string_view name() const override { return "raises on probes"; }
+  Capabilities capabilities() const override { return {.applied_gradients = true, .accumulators = true, .few_runs = true}; }
+  RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override {
+    if (!options.linear) return inner_.run(source, options, sink);
+    Cut cut(sink, event_);
+    const RunSummary summary = inner_.run(source, options, cut);
+    sink.engine_error({0, event_, "AssertionError", ""});
+    return summary;
+  }
+
+ private:
+  // All that rank 0 shows before the event that it stops in.
+  class Cut final : public TraceSink {
+   public:
+    Cut(TraceSink& to, std::uint32_t event) : to_(to), event_(event) {}
+    void observe(const Observation& o) override {
+      if (o.rank != 0 || o.event < event_) to_.observe(o);
+    }
+    void event_done(std::uint32_t rank, std::uint32_t event) override {
+      if (rank != 0 || event < event_) to_.event_done(rank, event);
+    }
+
+   private:
+    TraceSink& to_;
+    const std::uint32_t event_;
+  };
+
+  Producer& inner_;
+  const std::uint32_t event_;
+};
+
+TEST(few_runs, do_not_take_for_left_out_what_a_rank_did_not_live_to_show) {
+  Scenario s = four_micro_batches();
+  s.script = {repeat(1, managed(4))};
+  const auto timeline = make_timeline(s);
+  TamperingProducer inner(s, *timeline, [](const Snapshot&) {});
+  RaisesOnProbes producer(inner, static_cast<std::uint32_t>(timeline->events.size() - 1));
+  const ref::Verdict verdict = ref::judge(s, *timeline, producer, {});
+  EXPECT_EQ(classes(verdict), Set{}) << sentences(verdict);
+  const std::string said = "what ranks hold and apply at events that a run on probes did not come through";
+  EXPECT_EQ(std::count(verdict.left_out.begin(), verdict.left_out.end(), said), 1);
+}
+
 }  // namespace
 }  // namespace gradledger::testing

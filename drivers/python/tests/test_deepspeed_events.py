@@ -97,6 +97,17 @@ def test_an_exception_of_the_users_leaves_the_blocks_around_it(session: Session)
     assert errors(session.event("raise", caught=False)) == {"RuntimeError"}
 
 
+def test_a_block_that_is_refused_leaves_the_one_around_it_as_it_is(session: Session) -> None:
+    ok(session.configure(zero(1)))
+    ok(session.event("enter_no_sync"))
+    assert errors(session.event("enter_coalesce")) == {"AssertionError" if session.version >= (0, 19, 1) else "AttributeError"}
+    ok(session.event("exit_coalesce"))
+    assert errors(session.event("enter_no_sync")) == {"AssertionError"}  # still inside the first
+    ok(session.event("exit_no_sync"))
+    ok(session.event("exit_no_sync"))
+    ok(session.event("enter_no_sync"))
+
+
 def test_forwards_may_be_run_ahead(session: Session) -> None:
     ok(session.configure({"gradient_accumulation_steps": 2} | zero(2)))
     for micro_batch in range(MICRO_BATCHES):

@@ -122,6 +122,7 @@ void BucketGroup::finish_grad_sync(ProgramWriter& w) {
 // ---- weights ------------------------------------------------------------------------------------------------------------------------
 
 void BucketGroup::start_param_sync(bool force, ProgramWriter& w) {
+  if (!distributed()) throw FrameworkError{"AssertionError", ""};  // nothing to gather
   if (force && gather_done_) {
     w.wait(*std::exchange(gather_done_, std::nullopt));
     return;

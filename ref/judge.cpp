@@ -92,7 +92,7 @@ void PassJudge::compare(const Observation& o, const Due& due, std::uint32_t wind
       continue;
     }
     const std::size_t base = model_.offset(p) + piece.parameter_offset;
-    const double below_normals = factor_error > 0 ? least_kept(piece.dtype) : 0;
+    const double below_normals = factor_error > 0 ? least_kept(o, piece.dtype) : 0;
     compare_piece(o, piece, {stored_.data(), piece.error, field.value.data() + base, bounded ? field.error.data() + base : nullptr, factor, factor_error, o.scale, below_normals},
                   differences);
   }
@@ -137,8 +137,11 @@ void PassJudge::compare_piece(const Observation& o, const ObservedPiece& piece, 
   }
 }
 
-// The smallest number that clipping keeps: it is done on what is applied, or before that is copied out of the accumulator.
-double PassJudge::least_kept(Dtype applied) const { return std::max(facts_of(applied).tiny(), facts_of(timeline_.contract.accumulation).tiny()); }
+// The smallest number that clipping keeps, in stored units: it is done on what is applied, or before that is copied out of the accumulator, where the loss
+// scale is in it.
+double PassJudge::least_kept(const Observation& o, Dtype applied) const {
+  return std::max(facts_of(applied).tiny(), facts_of(timeline_.contract.accumulation).tiny() * o.scale / model_.least_scale());
+}
 
 // Whether the sum over all ranks, before it is averaged, may be too large for a format on the way. The step says what becomes of it.
 bool PassJudge::may_leave_its_range(const Observation& o, double magnitude) const {
@@ -160,7 +163,7 @@ std::optional<double> PassJudge::common_factor(const Observation& o, const Field
     for (std::uint64_t i = 0; i < piece.numel; ++i) {
       const double due = field.value[base + i] * o.scale;
       const double error = o.scale * field.error[base + i] + 9 * roundoff * std::abs(due);  // unscaling and clipping round 9 times
-      const double hidden = least_kept(piece.dtype) + (piece.error ? piece.error[i] : 0);
+      const double hidden = least_kept(o, piece.dtype) + (piece.error ? piece.error[i] : 0);
       if (!(std::abs(due) > error)) continue;
       const double along = due > 0 ? stored_[i] : -stored_[i];
       least = std::max(least, (along - hidden) / (std::abs(due) + error));

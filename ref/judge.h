@@ -55,7 +55,7 @@ class PassJudge : public TraceSink {
   };
   void compare_piece(const Observation& observation, const ObservedPiece& piece, const Held& held, Differences& differences);
   bool may_leave_its_range(const Observation& observation, double magnitude) const;
-  double least_kept(Dtype applied) const;
+  double least_kept(const Observation& o, Dtype applied) const;
   std::optional<double> common_factor(const Observation& observation, const Field& field);
 
   const Workload& workload_;

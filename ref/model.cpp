@@ -17,7 +17,18 @@ bool power_of_two(double x) {
   return std::isfinite(x) && x > 0 && std::frexp(x, &exponent) == 0.5;
 }
 
-Rounding rounding_of(Dtype dtype) { return {facts_of(dtype).unit_roundoff(), facts_of(dtype).tiny()}; }
+// What gradients are multiplied by, at least, wherever a format could lose them below its normal numbers: a dynamic scale halves once a step. 1 where some
+// are not multiplied, or no longer.
+double least_scale_of(const Timeline& timeline) {
+  const LossScalePolicy& policy = timeline.contract.loss_scale;
+  int steps = 0;
+  for (const Event& event : timeline.events) {
+    const auto* backward = event.as<events::Backward>();
+    if (event.direct() || event.is<events::Unscale>() || (backward && backward->past_scaler)) return 1;
+    steps += event.steps() ? 1 : 0;
+  }
+  return std::max({1.0, policy.dynamic ? std::min(policy.minimum, policy.initial) : policy.initial, policy.dynamic ? std::ldexp(policy.initial, -steps) : 1.0});
+}
 
 // What one rounding of fp64 stands for: in place of each the reference has one of its own, for its weight, product and sum two more, and what
 // the loop does to gradients adds a product or a quotient and a sum over ranks each time.
@@ -52,6 +63,8 @@ Model::Model(const Workload& workload, const Timeline& timeline, const GradientS
   const Dtype computed = timeline.contract.computed.value_or(workload.model_dtype);
   zeros_ = Shared(std::vector<double>(mode == Mode::bounded ? numel_ : 0));
   zero_ = Shared(Field{std::vector<double>(numel_), *zeros_});
+  least_scale_ = least_scale_of(timeline);
+  const auto rounding_of = [&](Dtype dtype) { return Rounding{facts_of(dtype).unit_roundoff(), facts_of(dtype).tiny() / least_scale_}; };
   deposit_ = rounding_of(computed);
   more_than_computed_ = (std::uint64_t{1} << (facts_of(Dtype::float64).precision - facts_of(computed).precision)) - 1;
   accumulate_ = rounding_of(timeline.contract.accumulation);

@@ -71,6 +71,9 @@ class Model {
   // Where every rank holds the average: what has been reduced, and the rank's own sum since.
   const Field& replicated(std::uint32_t rank, std::uint32_t event, bool at_end);
 
+  // What gradients are multiplied by, at least, from the backward to the step. 1: some are not.
+  double least_scale() const { return least_scale_; }
+
   // No rank will ask again for anything before `event`.
   void forget_before(std::uint32_t event);
 
@@ -128,10 +131,11 @@ class Model {
 
   Rounding deposit_, accumulate_, communicate_;
   std::uint64_t more_than_computed_ = 0;  // the bits of a significand in fp64 that the dtype of autograd has not
-  double factor_error_ = 0;               // relative, of the fp32 scale factor that a backward applies
-  double average_roundings_ = 0;          // of the division by the world
-  std::vector<double> sums_of_share_;     // by parameter: additions between ranks that have parts of one gradient, before it is sent
-  std::vector<double> divisor_;           // by parameter: of the sum over ranks
+  double least_scale_ = 1;
+  double factor_error_ = 0;            // relative, of the fp32 scale factor that a backward applies
+  double average_roundings_ = 0;       // of the division by the world
+  std::vector<double> sums_of_share_;  // by parameter: additions between ranks that have parts of one gradient, before it is sent
+  std::vector<double> divisor_;        // by parameter: of the sum over ranks
 
   Shared<Field> zero_;
   Shared<std::vector<double>> zeros_;  // in bounded mode

@@ -75,35 +75,6 @@ TEST(scale_growth, of_zero_came_a_step_earlier_before_0_17_1_and_that_of_stage_0
   for (const char* as_of : {"0.16.0", "0.17.0", "0.17.1"}) EXPECT_EQ(scales(0, as_of), late) << as_of;
 }
 
-// What the first step reports: the scale that it was taken with, or half of it behind an overflow.
-double scale_behind_a_step(const char* as_of, std::uint32_t stage, const Fp16Config& fp16, bool overflows) {
-  Scenario s = of_stage(stage, Dtype::float16, as_of, {8});
-  deepspeed_config(s).fp16 = fp16;
-  s.script = {backward(), step()};
-  if (overflows) s.script.insert(s.script.begin(), overflow(0, 0));
-  const Keeper seen = run(s);
-  for (const auto& [key, value] : seen.facts)
-    if (std::get<2>(key) == StepFact::loss_scale) return value;
-  return 0;
-}
-
-TEST(scaler_defaults, are_those_of_its_class_before_0_17_1_where_zero_is_given_no_key) {
-  constexpr double of_the_class = 4294967296.0, documented = 65536.0;
-  const Fp16Config alone{.enabled = true}, given{.enabled = true, .scaler_given = true};
-  for (const std::uint32_t stage : {1u, 2u, 3u}) {
-    EXPECT_EQ(scale_behind_a_step("0.17.0", stage, alone, true), of_the_class / 2) << stage << ": no hysteresis either";
-    EXPECT_EQ(scale_behind_a_step("0.17.0", stage, given, true), documented) << stage;
-    EXPECT_EQ(scale_behind_a_step("0.17.1", stage, alone, true), documented) << stage;
-  }
-  EXPECT_EQ(scale_behind_a_step("0.17.0", 0, alone, true), documented / 2);
-  for (const char* as_of : {"0.17.0", "0.17.1"}) {
-    Scenario s = of_stage(2, Dtype::float16, as_of, {8});
-    deepspeed_config(s).fp16 = alone;
-    s.script = {backward(), step()};
-    EXPECT_EQ(make_timeline(s)->contract.loss_scale.initial, std::string_view(as_of) == "0.17.0" ? of_the_class : documented) << as_of;
-  }
-}
-
 TEST(scale_growth, starts_anew_after_an_overflow_by_either_rule) {
   const Fp16Config config{.enabled = true, .initial_scale_power = 4, .loss_scale_window = 2, .hysteresis = 1};
   const auto after = [&](ScaleGrowth growth, const std::string& steps) {

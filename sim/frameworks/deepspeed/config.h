@@ -28,10 +28,11 @@ struct Fp16Config {
   std::uint32_t hysteresis = 2;
   bool consecutive_hysteresis = false;
   double min_loss_scale = 1;
-  bool scaler_given = false;  // a key of the dynamic scale is there, be it with its default
+  bool states_defaults = false;  // keys of the dynamic scale are there, and say what holds without them
 
+  bool has_defaults() const { return initial_scale_power == 16 && loss_scale_window == 1000 && hysteresis == 2 && !consecutive_hysteresis && min_loss_scale == 1; }
   // A dynamic scale of which nothing is stated. Before DeepSpeed#6976 the scaler of ZeRO's wrappers had the defaults of its class then.
-  bool leaves_the_scaler_open() const { return *this == Fp16Config{.enabled = enabled}; }
+  bool leaves_the_scaler_open() const { return loss_scale == 0 && has_defaults() && !states_defaults; }
   static Fp16Config of_the_class() { return {.enabled = true, .initial_scale_power = 32, .hysteresis = 1}; }
 
   bool operator==(const Fp16Config&) const = default;

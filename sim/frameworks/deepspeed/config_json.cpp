@@ -134,6 +134,20 @@ std::optional<InputError> zero_from_json(const json& zero, const std::string& wh
   return std::nullopt;
 }
 
+ordered_json fp16_to_json(const Fp16Config& config) {
+  ordered_json out = ordered_json::object();
+  const Fp16Config defaults;
+  put(out, "enabled", config.enabled, defaults.enabled);
+  put(out, "loss_scale", config.loss_scale, defaults.loss_scale);
+  if (config.states_defaults) out["initial_scale_power"] = config.initial_scale_power;
+  put(out, "initial_scale_power", config.initial_scale_power, defaults.initial_scale_power);
+  put(out, "loss_scale_window", config.loss_scale_window, defaults.loss_scale_window);
+  put(out, "hysteresis", config.hysteresis, defaults.hysteresis);
+  put(out, "consecutive_hysteresis", config.consecutive_hysteresis, defaults.consecutive_hysteresis);
+  put(out, "min_loss_scale", config.min_loss_scale, defaults.min_loss_scale);
+  return out;
+}
+
 }  // namespace
 
 Result<DeepSpeedConfig> config_from_json(const json& config, std::uint32_t data_parallel_ranks, const std::string& where) {
@@ -162,7 +176,8 @@ Result<DeepSpeedConfig> config_from_json(const json& config, std::uint32_t data_
     take(fp16, "hysteresis", out.fp16.hysteresis);
     take(fp16, "consecutive_hysteresis", out.fp16.consecutive_hysteresis);
     take(fp16, "min_loss_scale", out.fp16.min_loss_scale);
-    out.fp16.scaler_given = std::any_of(scaler_keys.begin(), scaler_keys.end(), [&](const char* key) { return fp16.contains(key); });
+    out.fp16.states_defaults =
+        out.fp16.enabled && out.fp16.has_defaults() && std::any_of(scaler_keys.begin(), scaler_keys.end(), [&](const char* key) { return fp16.contains(key); });
   }
   if (out.bf16.enabled && out.fp16.enabled) return InputError{where + "/fp16/enabled", "is true, and so is bf16.enabled; expected one of the two"};
   if (config.contains("zero_optimization"))
@@ -192,16 +207,7 @@ ordered_json config_to_json(const DeepSpeedConfig& config) {
   put(bf16, "immediate_grad_update", config.bf16.immediate_grad_update);
   put(bf16, "check_grad_overflow", config.bf16.check_grad_overflow);
   if (!bf16.empty()) out["bf16"] = bf16;
-  ordered_json fp16 = ordered_json::object();
-  const Fp16Config& d = defaults.fp16;
-  put(fp16, "enabled", config.fp16.enabled, d.enabled);
-  put(fp16, "loss_scale", config.fp16.loss_scale, d.loss_scale);
-  if (config.fp16.scaler_given) fp16["initial_scale_power"] = config.fp16.initial_scale_power;
-  put(fp16, "initial_scale_power", config.fp16.initial_scale_power, d.initial_scale_power);
-  put(fp16, "loss_scale_window", config.fp16.loss_scale_window, d.loss_scale_window);
-  put(fp16, "hysteresis", config.fp16.hysteresis, d.hysteresis);
-  put(fp16, "consecutive_hysteresis", config.fp16.consecutive_hysteresis, d.consecutive_hysteresis);
-  put(fp16, "min_loss_scale", config.fp16.min_loss_scale, d.min_loss_scale);
+  const ordered_json fp16 = fp16_to_json(config.fp16);
   if (!fp16.empty()) out["fp16"] = fp16;
 
   ordered_json zero = ordered_json::object();

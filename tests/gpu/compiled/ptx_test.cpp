@@ -37,8 +37,8 @@ bool leaves_rounding_open(std::string_view opcode) {
 }
 
 // The operations whose definition is a fused multiply-add of fp32. The 16-bit ones are exact in fp64 instead.
-constexpr std::size_t fusing_kernels = 8;  // the ring's sum, Adam of the CPU, and that one mixed with 3 gradients and 2 outputs
-bool may_fuse(const PtxKernel& kernel) { return has(kernel.name, "CpuAdamFormula") || has(kernel.name, "8FusedSumIf"); }
+constexpr std::size_t fusing_kernels = 9;  // the ring's sum, SGD, Adam of the CPU, and that one mixed with 3 gradients and 2 outputs
+bool may_fuse(const PtxKernel& kernel) { return has(kernel.name, "CpuAdamFormula") || has(kernel.name, "8FusedSumIf") || has(kernel.name, "3SgdE"); }
 
 std::size_t fused_in(const PtxKernel& kernel) {
   std::size_t count = 0;

@@ -172,9 +172,10 @@ class DeepSpeedEngine : public Engine, public Repeating {
   // rank's part from element `offset` on, if it has one. The caller holds the result.
   Tensor times_factor(const events::SetGradient& event, ProgramWriter& w, Slice held, std::uint64_t offset);  // tensor_fragment.py: get_full_hp_grad, at 0.19.7
   // The same where `found`, which stands for the rank's part, may be of another parameter. Without a part nothing is found.
+  // tensor_fragment.py: get_full_hp_grad, at 0.19.7
   Tensor times_factor_of_found(const events::SetGradient& event, ProgramWriter& w, const OwnedPart& part, Slice found);
-  static Slice set_from(const OwnedPart& part, Slice found, Slice full);  // of `full`; raises where it does not fit; tensor_fragment.py: set_full_hp_grad, at 0.19.7
-  Slice repeated(ProgramWriter& w, Slice one, std::uint64_t times, Tensor& buffer);
+  static Slice set_from(const OwnedPart& part, Slice found, Slice full);             // of `full`; raises where it does not fit; tensor_fragment.py: set_full_hp_grad, at 0.19.7
+  Slice repeated(ProgramWriter& w, Slice one, std::uint64_t times, Tensor& buffer);  // ours: of get_full_hp_grad
   bool has_recorded_norm_refreshed(const events::SetGradient& event) const;
 
   std::vector<ViewPiece> whole_parameter(std::uint32_t parameter, Slice slice) const;
@@ -255,7 +256,7 @@ class DeepSpeedEngine : public Engine, public Repeating {
   std::optional<bool> override_boundary_;
   bool in_no_sync_ = false;  // or in a coalesced block
   bool coalescing_ = false;
-  std::vector<bool> blocks_;  // that the script is in: whether each was entered
+  std::vector<bool> blocks_;   // that the script is in: whether each was entered
   bool scale_wrt_gas_ = true;  // of the last engine.backward(); direct ones go by it
   std::optional<bool> override_before_coalescing_;
   BackwardHooks hooks_;

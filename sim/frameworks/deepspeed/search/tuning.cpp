@@ -42,7 +42,7 @@ class DeepSpeedTuning final : public Tuning {
     fp16.initial_scale_power = static_cast<std::uint32_t>(std::ilogb(policy.initial));
     fp16.loss_scale_window = policy.window;
     fp16.hysteresis = policy.hysteresis;
-    fp16.scaler_given = true;
+    fp16.states_defaults = fp16.has_defaults();
     return true;
   }
 

@@ -72,7 +72,7 @@ Model::Model(const Workload& workload, const Timeline& timeline, const GradientS
   const Contract& contract = timeline.contract;
   const bool exact_factor = power_of_two(contract.steps_scalar) && power_of_two(contract.loss_scale.initial);
   factor_error_ = exact_factor ? 0 : facts_of(Dtype::float32).unit_roundoff();
-  const bool exact_average = power_of_two(workload.world_size) && power_of_two(contract.predivide_scalar);
+  const bool exact_average = power_of_two(workload.world_size) && power_of_two(value_of(contract.average_divisor)) && power_of_two(contract.predivide_scalar);
   average_roundings_ = exact_average ? 0 : 3;  // two factors, one of them rounded itself
   if (const auto& tokens = contract.token_division) {
     if (tokens->of_window) average_roundings_ += 2;                           // a factor that is rounded itself

@@ -118,6 +118,7 @@ class TorchLoop(Driver):
     def backward(self, event: Backward) -> None:
         if not event.scale_wrt_gas:
             raise Refused("scale_wrt_gas is an argument of DeepSpeed's")
+        self.norm = None  # that of a clip before it is of other gradients than a step behind it applies
         graph, loss = self.loss_of(event)
         graph.before(event)
         if event.loss_factor != 1.0:

@@ -272,6 +272,13 @@ def test_a_norm_is_of_the_rank_or_of_a_group(command):
         assert ok(command.event("step"))[0]["facts"]["gradient_norm"] == norms[0]
 
 
+def test_a_norm_is_not_of_what_comes_behind_it(command):
+    configure(command, parameters=[{"name": "w", "numel": 2}])
+    ok(command.event("clip_gradients", max_norm=1.0, group="rank"))
+    ok(command.event("backward", {0: {0: [3, 4]}, 1: {0: [0, 12]}}))
+    assert "gradient_norm" not in ok(command.event("step"))[0]["facts"]
+
+
 def test_nothing_is_clipped_where_no_decision_may_depend_on_values(command):
     configure(command, linear=True)
     ok(command.event("backward", GIVEN))

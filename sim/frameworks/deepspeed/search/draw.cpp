@@ -5,6 +5,7 @@
 #include "sim/frameworks/deepspeed/engines.h"
 #include "sim/frameworks/deepspeed/search/parts.h"
 #include "sim/frameworks/deepspeed/settings.h"
+#include "sim/frameworks/loop_drawing.h"
 
 namespace gradledger::deepspeed {
 namespace {
@@ -87,6 +88,7 @@ class Options {
     else fp16.initial_scale_power = draws_.of({2u, 8u});
     if (draws_.one_in(4)) fp16.loss_scale_window = draws_.of({1u, 2u});
     if (draws_.one_in(4)) fp16.hysteresis = 1;
+    if (Draws aside = set_apart(draws_); aside.one_in(8)) fp16 = {.enabled = true};  // as most loops have it
   }
 
   void partitions() {

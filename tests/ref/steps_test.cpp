@@ -106,6 +106,23 @@ TEST(wrong_norm, is_a_reported_or_clipping_norm_outside_its_bound) {
   }
 }
 
+TEST(wrong_norm, is_any_norm_of_gradients_that_are_all_zero) {
+  Scenario s = base_scenario(2, {8}, Dtype::float32);
+  deepspeed_config(s).zero.stage = 2;
+  s.script = {backward(), step()};
+  s.gradients.kind = GradientKind::values;
+  s.gradients.values = std::make_shared<GivenValues>(GivenValues{{std::vector<double>(8, 0.0), std::vector<double>(8, 0.0)}});
+  const auto with_norm = [&](double norm) {
+    return classes(judge_tampered(
+        s, [](const Snapshot&) {}, 0,
+        [&](StepRecord& m) {
+          if (m.fact == StepFact::gradient_norm && m.rank == 1) m.value += norm;
+        }));
+  };
+  EXPECT_EQ(with_norm(0), Set{});
+  EXPECT_EQ(with_norm(0.5), Set{"wrong-norm"});
+}
+
 TEST(wrong_skip, is_an_overflow_that_no_gradient_explains) {
   const ref::Verdict verdict = judge_tampered(
       fp16_scenario(2), [](const Snapshot&) {}, 0,

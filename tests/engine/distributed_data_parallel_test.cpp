@@ -252,6 +252,13 @@ TEST(ddp_admission, refuses_what_pytorch_refuses_and_what_is_not_modelled) {
   DdpConfig config;
   config.delay_all_reduce = DelayedAllReduce{{"w"}, "w"};
   EXPECT_NE(ddp_refusal(s, config)->message.find("must be on the same type of devices"), std::string::npos);
+  Scenario with_frozen = s;
+  with_frozen.parameters.push_back({"frozen", 4, std::nullopt});
+  with_frozen.parameters.back().trainable = false;
+  config.delay_all_reduce = DelayedAllReduce{{"frozen"}, "w"};
+  EXPECT_EQ(ddp_refusal(with_frozen, config)->where, "/engine/config/delay_all_reduce/params");
+  config.delay_all_reduce = DelayedAllReduce{{"w"}, "frozen"};
+  EXPECT_EQ(ddp_refusal(with_frozen, config)->where, "/engine/config/delay_all_reduce/hook");
   s.script = {no_sync({item(ScriptKind::set_boundary)})};
   EXPECT_EQ(ddp_refusal(s, {})->where, "/script/0/no_sync/0");
   s.script = {item(ScriptKind::unscale)};

@@ -219,7 +219,7 @@ inline json every_key_of_a_configuration() {
           "offload_optimizer": {"device": "cpu", "pin_memory": true, "buffer_count": 4, "fast_init": false, "pipeline_read": false, "pipeline_write": true, "ratio": 0.5},
           "allgather_bucket_size": 2e8, "allgather_partitions": true, "stage3_param_persistence_threshold": 1e4, "stage3_max_live_parameters": 1e9,
           "stage3_max_reuse_distance": 1e9, "stage3_prefetch_bucket_size": 5e7, "stage3_gather_16bit_weights_on_model_save": true,
-          "stage3_gather_fp16_weights_on_model_save": false, "ignore_unused_parameters": true, "load_from_fp32_weights": true,
+          "stage3_gather_fp16_weights_on_model_save": false, "ignore_unused_parameters": false, "load_from_fp32_weights": true,
           "elastic_checkpoint": false, "memory_efficient_linear": false, "zero_hpz_partition_size": 1},
         "optimizer": {"type": "AdamW", "params": {"lr": 0.015625, "betas": [0.875, 0.96875], "eps": 0.0625, "weight_decay": 0.25, "torch_adam": true}},
         "steps_per_print": 10, "wall_clock_breakdown": true, "dump_state": false, "memory_breakdown": true, "zero_allow_untested_optimizer": true,

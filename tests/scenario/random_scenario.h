@@ -135,6 +135,7 @@ class RandomScenario {
     if (coin()) c.zero.reduce_bucket_size = 1 + below(1000);
     if (coin()) c.zero.overlap_comm = coin();
     c.zero.round_robin_gradients = coin();
+    c.zero.ignore_unused_parameters = coin();
     if (coin()) c.zero.sub_group_size = 1 + below(1000);
     if (coin()) c.zero.offload_optimizer = OffloadDevice::cpu;
     if (coin()) c.zero.offload_pin_memory = coin();

@@ -50,6 +50,7 @@ struct ZeroConfig {
   OffloadDevice offload_optimizer = OffloadDevice::none;
   std::optional<bool> offload_pin_memory;             // default by release: false, true since DeepSpeed#8207
   OffloadDevice offload_param = OffloadDevice::none;  // stage 3; ignored below it
+  bool ignore_unused_parameters = true;               // false: stages 1 and 2 with offload raise in a step where a parameter got no gradient
 
   bool operator==(const ZeroConfig&) const = default;
 };

@@ -26,7 +26,6 @@ constexpr const char* inert_zero[] = {"allgather_bucket_size",
                                       "stage3_prefetch_bucket_size",
                                       "stage3_gather_16bit_weights_on_model_save",
                                       "stage3_gather_fp16_weights_on_model_save",
-                                      "ignore_unused_parameters",
                                       "load_from_fp32_weights",
                                       "elastic_checkpoint",
                                       "memory_efficient_linear",
@@ -124,6 +123,7 @@ std::optional<InputError> zero_from_json(const json& zero, const std::string& wh
   if (auto error = take_count(zero, "reduce_bucket_size", out.reduce_bucket_size, where)) return error;
   take(zero, "overlap_comm", out.overlap_comm);
   take(zero, "round_robin_gradients", out.round_robin_gradients);
+  take(zero, "ignore_unused_parameters", out.ignore_unused_parameters);
   if (auto error = take_count(zero, "sub_group_size", out.sub_group_size, where)) return error;
   if (zero.contains("offload_optimizer") && zero["offload_optimizer"]["device"] == "cpu") out.offload_optimizer = OffloadDevice::cpu;
   if (zero.contains("offload_optimizer")) take(zero["offload_optimizer"], "pin_memory", out.offload_pin_memory);
@@ -219,6 +219,7 @@ ordered_json config_to_json(const DeepSpeedConfig& config) {
   put(zero, "reduce_bucket_size", config.zero.reduce_bucket_size, z.reduce_bucket_size);
   put(zero, "overlap_comm", config.zero.overlap_comm);
   put(zero, "round_robin_gradients", config.zero.round_robin_gradients, z.round_robin_gradients);
+  put(zero, "ignore_unused_parameters", config.zero.ignore_unused_parameters, z.ignore_unused_parameters);
   put(zero, "sub_group_size", config.zero.sub_group_size, z.sub_group_size);
   const json inert_zero_part = inert.value("zero_optimization", json::object());
   ordered_json offload = ordered_json::object();

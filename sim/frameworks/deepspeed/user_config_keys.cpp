@@ -77,7 +77,6 @@ constexpr std::string_view inert[] = {
     "/zero_optimization/use_all_reduce_for_fetch_params",
     "/zero_optimization/stage3_allgather_sequential",
     "/zero_optimization/allgather_sequential",
-    "/zero_optimization/ignore_unused_parameters",
     "/zero_optimization/load_from_fp32_weights",
     "/zero_optimization/elastic_checkpoint",
     "/zero_optimization/legacy_stage1",

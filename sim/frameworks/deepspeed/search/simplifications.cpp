@@ -81,6 +81,7 @@ void add_zero_defaults(std::vector<Simplification>& out) {
     return was;
   });
   defaults(GRADLEDGER_SETTING(zero.round_robin_gradients), zero.round_robin_gradients);
+  defaults(GRADLEDGER_SETTING(zero.ignore_unused_parameters), zero.ignore_unused_parameters);
   defaults(GRADLEDGER_SETTING(zero.sub_group_size), zero.sub_group_size);
   defaults(GRADLEDGER_SETTING(zero.offload_pin_memory), zero.offload_pin_memory);
   defaults(GRADLEDGER_SETTING(zero.offload_param), zero.offload_param);

@@ -31,7 +31,6 @@ Problem power_sgd_problem(const Scenario& s, const DdpConfig& config) {
 }
 
 Problem option_problem(const Scenario& s, const DdpConfig& config) {
-  const auto named = [&](const std::string& name) { return std::any_of(s.parameters.begin(), s.parameters.end(), [&](const Parameter& p) { return p.name == name; }); };
   if (config.skip_all_reduce_unused_params && !config.find_unused_parameters)
     return InputError{"/engine/config/skip_all_reduce_unused_params", "skips what find_unused_parameters finds; expected both"};
   if (config.optimizer_in_backward && config.comm_hook != CommHook::none)
@@ -45,9 +44,13 @@ Problem option_problem(const Scenario& s, const DdpConfig& config) {
   if (Problem problem = plain_problem(s, config.plain)) return problem;
   if (!config.delay_all_reduce) return std::nullopt;
   const std::string where = "/engine/config/delay_all_reduce";
+  const auto learns = [&](const std::string& name) {
+    return std::any_of(s.parameters.begin(), s.parameters.end(), [&](const Parameter& p) { return p.name == name && p.has_gradient(); });
+  };
   for (const std::string& name : config.delay_all_reduce->parameters)
-    if (!named(name)) return InputError{where + "/params", "names no parameter: \"" + name + "\""};
-  if (!named(config.delay_all_reduce->hook)) return InputError{where + "/hook", "names no parameter: \"" + config.delay_all_reduce->hook + "\""};
+    if (!learns(name)) return InputError{where + "/params", "names no parameter that has a gradient of its own: \"" + name + "\""};
+  if (!learns(config.delay_all_reduce->hook))
+    return InputError{where + "/hook", "names no parameter that has a gradient of its own, on which a hook can be: \"" + config.delay_all_reduce->hook + "\""};
   const bool all = std::all_of(s.parameters.begin(), s.parameters.end(), [&](const Parameter& p) {
     const auto& delayed = config.delay_all_reduce->parameters;
     return !p.has_gradient() || std::find(delayed.begin(), delayed.end(), p.name) != delayed.end();

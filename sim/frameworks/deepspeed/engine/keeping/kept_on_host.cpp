@@ -40,6 +40,7 @@ void KeptOnHost::add_squares(ProgramWriter& w, const KeepingContext& c, std::siz
   for (const OwnedPart& part : c.weights[group].parts()) {
     if (!c.counts_in_norm(part.parameter)) continue;
     if (norm_recorded_[part.parameter]) w.accumulate(squared, recorded_norms_.part(part.parameter, 1));
+    else if (!c.config.zero.ignore_unused_parameters) throw FrameworkError{"AssertionError", "your module has parameters that were not used in producing loss"};
     else if (c.behaviour.unused_norm == UnusedNorm::required) throw FrameworkError{"KeyError", std::to_string(part.parameter)};
   }
 }

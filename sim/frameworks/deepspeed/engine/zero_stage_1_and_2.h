@@ -109,9 +109,11 @@ class ZeroStage1And2 final : public ScaledOptimizer {
   // ---- the three reductions
   Slice contiguous_bucket() const;
   Slice extra_large_gradient() const;
-  void wait_for_producers(ProgramWriter& w);                                      // stage_1_and_2.py: average_tensor, at 0.19.7
-  void wait_for_earlier_reductions(ProgramWriter& w) const;                       // stage_1_and_2.py: average_tensor, at 0.19.7
-  void let_go_of_reduced(ProgramWriter& w, BucketEntry& entry, Stream producer);  // stage_1_and_2.py: reduce_ipg_grads, at 0.19.7
+  void wait_for_producers(ProgramWriter& w);                 // stage_1_and_2.py: average_tensor, at 0.19.7
+  void wait_for_earlier_reductions(ProgramWriter& w) const;  // stage_1_and_2.py: average_tensor, at 0.19.7
+  Stream allocator_of_reduced(Stream producer) const;
+  void let_go_of_reduced(ProgramWriter& w, std::uint32_t parameter, Stream producer);  // stage_1_and_2.py: reduce_ipg_grads, at 0.19.7
+  void empty_bucket(ProgramWriter& w, Stream producer);                                // stage_1_and_2.py: reduce_ipg_grads, at 0.19.7
   Stream copy_stream(Stream producer) const;
   void average_runs(ProgramWriter& w, Slice bucket);  // stage_1_and_2.py: average_tensor, at 0.19.7
   void divide_runs(ProgramWriter& w, Slice bucket);   // stage_1_and_2.py: average_tensor, at 0.19.7

@@ -42,9 +42,16 @@ void ZeroStage1And2::reduce_bucket(ProgramWriter& w) {
     if (uses_grad_accum_ && behaviour().stage1_attr_reduction == Stage1AttrReduction::kept && (owns(entry.parameter) || !contiguous_))
       w.copy(grad_accum_[entry.parameter].slice, entry.gradient.slice);
     if (contiguous_ && owns(entry.parameter)) kept_->keep(w, keeping(), entry.parameter);
-    let_go_of_reduced(w, entry, producer);
+    let_go_of_reduced(w, entry.parameter, producer);
   }
   keep_empty(bucket_.entries.size());
+  empty_bucket(w, producer);
+}
+
+// A reduction that raised on its way leaves the bucket as it was, with all of its gradients.
+void ZeroStage1And2::empty_bucket(ProgramWriter& w, Stream producer) {
+  OnStream allocator(w, allocator_of_reduced(producer));
+  for (BucketEntry& entry : bucket_.entries) tensors_.clear(w, entry.gradient);
   bucket_.entries.clear();
   bucket_.elements = 0;
   bucket_.producers = {};
@@ -86,17 +93,19 @@ Stream ZeroStage1And2::copy_stream(Stream producer) const {
 }
 
 // The allocator ties memory to the stream that asked for it. That the reduction still uses it counts only where it was told (DeepSpeed#7965).
-void ZeroStage1And2::let_go_of_reduced(ProgramWriter& w, BucketEntry& entry, Stream producer) {
-  OnStream allocator(w, overlap_ && behaviour().overlap_lifetime == OverlapLifetime::after_reduction ? Stream::communication : producer);
-  if (partition_gradients_ && !owns(entry.parameter)) {
-    if (overlap_ && !contiguous_) {
-      Tensor later;
-      tensors_.share(w, later, gradient_attribute(entry.parameter));
-      deferred_.push_back(later);
-    }
-    tensors_.clear(w, gradient_attribute(entry.parameter));
+Stream ZeroStage1And2::allocator_of_reduced(Stream producer) const {
+  return overlap_ && behaviour().overlap_lifetime == OverlapLifetime::after_reduction ? Stream::communication : producer;
+}
+
+void ZeroStage1And2::let_go_of_reduced(ProgramWriter& w, std::uint32_t parameter, Stream producer) {
+  if (!partition_gradients_ || owns(parameter)) return;
+  OnStream allocator(w, allocator_of_reduced(producer));
+  if (overlap_ && !contiguous_) {
+    Tensor later;
+    tensors_.share(w, later, gradient_attribute(parameter));
+    deferred_.push_back(later);
   }
-  tensors_.clear(w, entry.gradient);
+  tensors_.clear(w, gradient_attribute(parameter));
 }
 
 // The reduction waits for what filled the bucket (DeepSpeed#8080: whichever streams did); the stream that goes on waits for the reductions before

@@ -58,14 +58,14 @@ TEST(round_trip, nothing_of_a_configuration_is_lost) {
   EXPECT_EQ(config.gradient_clipping, 0.75);
   EXPECT_EQ(config.bf16, (Bf16Config{true, true, false}));
   EXPECT_EQ(config.fp16, (Fp16Config{false, 128.0, 12, 500, 3, true, 0.5}));
-  EXPECT_EQ(config.zero, (ZeroConfig{1, false, true, false, 500'000'000, true, true, 1'000'000, OffloadDevice::cpu, true, OffloadDevice::cpu}));
+  EXPECT_EQ(config.zero, (ZeroConfig{1, false, true, false, 500'000'000, true, true, 1'000'000, OffloadDevice::cpu, true, OffloadDevice::cpu, false}));
   EXPECT_EQ(scenario->engine.optimizer, (OptimizerConfig{OptimizerType::adamw, 0.015625, 0.875, 0.96875, 0.0625, 0.25, true}));
   EXPECT_EQ(scenario->engine.param_groups, (std::vector<OptimizerGroup>{{{4, 0}, 0.25, {}}, {{1, 2, 3}, {}, 0.5}}));
   EXPECT_EQ(scenario->engine.as_of.base, "0.18.9");
   EXPECT_EQ(scenario->engine.as_of.switches, (std::map<std::string, std::string>{{"offload_keep", "gate_ga"}, {"scale_site", "output_hook"}}));
   const json inert = json::parse(config.inert);
   EXPECT_EQ(inert.size(), 9u);
-  EXPECT_EQ(inert["zero_optimization"].size(), 15u);
+  EXPECT_EQ(inert["zero_optimization"].size(), 14u);
   EXPECT_EQ(inert["zero_optimization"]["offload_optimizer"].size(), 5u);
 }
 

@@ -37,6 +37,7 @@ void FullyShardedDataParallel::initialise(ProgramWriter& w) {
   norm_ = buffer("total_norm", Dtype::float32);
   one_ = buffer("norm", Dtype::float32);
   if (scaler_.enabled()) found_inf_ = buffer("found_inf", Dtype::uint8);
+  if (config_->over_the_bus()) w.host_waits();  // the host clips and steps, before a backward too
 }
 
 void FullyShardedDataParallel::handle(const Event& event, ProgramWriter& w) {

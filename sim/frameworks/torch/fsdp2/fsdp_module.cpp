@@ -57,6 +57,7 @@ void FsdpModule::initialise(ProgramWriter& w) {
   one_ = buffer("norm", Dtype::float32, 1);
   norms_ = buffer("norms", Dtype::float32, parameter_count());
   if (scaler_.enabled()) found_inf_ = buffer("found_inf", Dtype::uint8, 1);
+  if (config_->offload) w.host_waits();  // the host clips and steps, before a backward too
 }
 
 void FsdpModule::handle(const Event& event, ProgramWriter& w) {

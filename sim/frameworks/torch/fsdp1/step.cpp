@@ -66,13 +66,17 @@ std::vector<FullyShardedDataParallel::Listed> FullyShardedDataParallel::optimize
   return out;
 }
 
-// An original parameter is in the rank's shard, whatever its gradient is of. A flat parameter is what its data is: gathered where a backward raised.
+// An original parameter is in the rank's shard, whatever its gradient is of. A flat parameter is what its data is: gathered where a backward raised. Adam
+// counts the step of a parameter before it raises.
 std::vector<FullyShardedDataParallel::Trained> FullyShardedDataParallel::trained_parts(const Listed& listed, std::optional<FrameworkError>& error) {
   FlatParamHandle& h = handle_of(listed.module);
   std::vector<Trained> out;
   const bool gathered = !h.use_orig_params() && h.uses_sharded_strategy() && h.data == Data::unsharded;
   if (!h.use_orig_params() && h.grad.defined()) {
-    if (h.grad.numel() != h.data_numel()) error = cannot_be_added(h.data_numel(), h.grad.numel());
+    if (h.grad.numel() != h.data_numel()) {
+      error = cannot_be_added(h.data_numel(), h.grad.numel());
+      for (std::size_t i = listed.begin; i < listed.end; ++i) optimizers_[h.layout().parts[i].parameter].begin_step();
+    }
     h.views_changed_in_place = !error && (gathered || !h.uses_sharded_strategy());
   }
   for (std::size_t i = listed.begin; i < listed.end && !error; ++i) {
@@ -84,8 +88,11 @@ std::vector<FullyShardedDataParallel::Trained> FullyShardedDataParallel::trained
     if (h.use_orig_params()) {
       gradient = h.origs[i].trained_grad().slice;
       if (!h.origs[i].trained_grad().defined()) continue;
-      if (gradient.numel != piece.numel && gradient.numel != 1) error = cannot_be_added(piece.numel, gradient.numel);
-      if (error) break;
+      if (gradient.numel != piece.numel && gradient.numel != 1) {
+        error = cannot_be_added(piece.numel, gradient.numel);
+        optimizers_[part.parameter].begin_step();
+        break;
+      }
     } else if (!h.grad.defined()) {
       continue;
     } else if (piece.numel > 0) {

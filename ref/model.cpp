@@ -27,7 +27,8 @@ double least_scale_of(const Timeline& timeline) {
     if (event.direct() || event.is<events::Unscale>() || (backward && backward->past_scaler)) return 1;
     steps += event.steps() ? 1 : 0;
   }
-  return std::max({1.0, policy.dynamic ? std::min(policy.minimum, policy.initial) : policy.initial, policy.dynamic ? std::ldexp(policy.initial, -steps) : 1.0});
+  if (!policy.dynamic) return std::max(1.0, policy.initial);
+  return std::max({1.0, std::min(policy.minimum, policy.initial), std::ldexp(policy.initial, -steps)});
 }
 
 // What one rounding of fp64 stands for: in place of each the reference has one of its own, for its weight, product and sum two more, and what

@@ -47,6 +47,17 @@ TEST(draw, differs_between_seeds_and_numbers) {
   EXPECT_GE(texts.size(), 95u);
 }
 
+TEST(draw, leaves_the_loss_scale_of_fp16_open_now_and_then) {
+  std::size_t open = 0, stated = 0;
+  for (std::uint64_t number = 0; number < 600; ++number) {
+    const Scenario s = draw({}, 1, number);
+    const Fp16Config& fp16 = deepspeed_config(s).fp16;
+    if (fp16.enabled) ++(fp16.leaves_the_scaler_open() ? open : stated);
+  }
+  EXPECT_GT(open, 2u);
+  EXPECT_GT(stated, 4 * open);
+}
+
 TEST(draw, keeps_to_the_profile) {
   for (const Variant& variant : variants()) {
     Profile profile;

@@ -40,11 +40,11 @@ Tensor DeepSpeedEngine::times_factor(const events::SetGradient& event, ProgramWr
 // which is repeated then.
 Tensor DeepSpeedEngine::times_factor_of_found(const events::SetGradient& event, ProgramWriter& w, const OwnedPart& part, Slice found) {
   if (part.numel == 0) return times_factor(event, w, Slice{}, 0);
+  if (found.numel == part.numel) return times_factor(event, w, found, part.parameter_offset);
   if (found.numel == numel(event.parameter)) {
     if (behaviour().bf16_get_gradient != Bf16GetGradient::owned_fragment) return times_factor(event, w, found, 0);
     return times_factor(event, w, found.part(part.parameter_offset, part.numel), part.parameter_offset);
   }
-  if (found.numel == part.numel) return times_factor(event, w, found, part.parameter_offset);
   if (found.numel != 1)
     throw FrameworkError{"RuntimeError", "The size of tensor a (" + std::to_string(part.numel) + ") must match the size of tensor b (" + std::to_string(found.numel) +
                                              ") at non-singleton dimension 0"};

@@ -39,10 +39,9 @@ void ZeroStage1And2::set_whole_gradient(const events::SetGradient& event, Progra
 // live-38: the order that parameters were given in, where they are dealt in turn. What is found at the same place is of another parameter, as a rule.
 ZeroStage1And2::Link ZeroStage1And2::link_of(std::uint32_t parameter) const {
   const FlatWeights& group = weights_.of(parameter);
-  const bool as_dealt = behaviour().dealt_links == DealtLinks::as_dealt;
-  const FlatPartition given =
-      as_dealt ? group.layout() : FlatPartition(scenario(), rank_groups()[weights_.number_of(parameter)].parameters, group.peers().size(), Dealing::in_order);
-  const std::vector<OwnedPart> parts = given.parts(group.index_in_peers());
+  const auto as_given = [&] { return FlatPartition(scenario(), rank_groups()[weights_.number_of(parameter)].parameters, group.peers().size(), Dealing::in_order); };
+  const bool elsewhere = config().zero.round_robin_gradients && behaviour().dealt_links == DealtLinks::as_given;
+  const std::vector<OwnedPart> parts = elsewhere ? as_given().parts(group.index_in_peers()) : group.parts();
   const auto at = std::find_if(parts.begin(), parts.end(), [&](const OwnedPart& part) { return part.parameter == parameter; });
   return at == parts.end() ? Link{} : Link{*at, static_cast<std::size_t>(at - parts.begin())};
 }

@@ -7,11 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <sstream>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
 #include <thread>
 
 extern char** environ;  // NOLINT: as POSIX has it
@@ -35,6 +38,30 @@ std::vector<std::string> environment(const std::vector<std::string>& variables) 
   for (char** variable = environ; *variable; ++variable)
     if (std::none_of(variables.begin(), variables.end(), [&](const std::string& own) { return name(own) == name(*variable); })) out.emplace_back(*variable);
   return out;
+}
+
+// One that has ended and that nobody has asked about is still listed, as a zombie.
+bool runs_in_group(const std::filesystem::path& process, pid_t group) {
+  std::ifstream file(process / "stat");
+  const std::string line((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const std::size_t name_end = line.rfind(')');  // a name may hold a space
+  if (name_end == std::string::npos) return false;
+  std::istringstream rest(line.substr(name_end + 1));
+  char state = 'X';
+  pid_t parent = 0, of = 0;
+  return rest >> state >> parent >> of && of == group && state != 'Z' && state != 'X';
+}
+
+bool any_runs(pid_t group) {
+  std::error_code gone;  // processes come and go while they are listed
+  for (std::filesystem::directory_iterator at("/proc", gone), end; !gone && at != end; at.increment(gone))
+    if (std::isdigit(static_cast<unsigned char>(at->path().filename().native()[0])) && runs_in_group(at->path(), group)) return true;
+  return false;
+}
+
+// Processes run for a moment after the signal; this returns when none does, after two seconds in any case.
+void wait_until_gone(pid_t group) {
+  for (int tries = 0; tries < 200 && any_runs(group); ++tries) std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 }  // namespace
@@ -61,23 +88,13 @@ HostProcess::~HostProcess() {
     int status = 0;
     waitpid(process_, &status, 0);
   }
+  wait_until_gone(process_);
 }
 
 std::optional<std::string> HostProcess::ended() {
   int status = 0;
   if (!how_ && waitpid(process_, &status, WNOHANG) == process_) how_ = described_end(status);
   return how_;
-}
-
-void wait_until_gone(const std::vector<pid_t>& processes) {
-  // One that has ended and that nobody has asked about is still listed, as a zombie.
-  const auto runs = [](pid_t process) {
-    std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
-    const std::string line((std::istreambuf_iterator<char>(stat)), std::istreambuf_iterator<char>());
-    const std::size_t name_end = line.rfind(')');
-    return name_end != std::string::npos && name_end + 2 < line.size() && line[name_end + 2] != 'Z' && line[name_end + 2] != 'X';
-  };
-  for (int tries = 0; tries < 200 && std::any_of(processes.begin(), processes.end(), runs); ++tries) std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 std::string last_lines(const std::filesystem::path& output) {

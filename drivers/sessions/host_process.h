@@ -15,7 +15,7 @@ class HostProcess {
   // Starts `words` in a process group of its own, with `variables` ("NAME=value") over those of this process; what it prints goes to a file.
   // The first word is searched in PATH. std::runtime_error where it cannot be started.
   HostProcess(std::vector<std::string> words, const std::vector<std::string>& variables, const std::filesystem::path& output);
-  // Ends it and all that it started.
+  // Ends it and all of its process group, and returns when none of them runs any more; after two seconds in any case.
   ~HostProcess();
   HostProcess(const HostProcess&) = delete;
   HostProcess& operator=(const HostProcess&) = delete;
@@ -27,9 +27,6 @@ class HostProcess {
   pid_t process_ = 0;
   std::optional<std::string> how_;
 };
-
-// Returns when none of the processes runs any more, which takes a moment after the signal; after two seconds in any case.
-void wait_until_gone(const std::vector<pid_t>& processes);
 
 // The last lines of what a process printed, for people; empty where there is nothing.
 std::string last_lines(const std::filesystem::path& output);

@@ -47,7 +47,7 @@ class ProcessRanks::Sessions {
   ~Sessions() {
     door_.close();
     for (const auto& connection : guests_) connection->close();
-    end_host();
+    host_.reset();  // with all that it started, while the folder is there
   }
 
   const DriverHello& hello() {
@@ -132,11 +132,7 @@ class ProcessRanks::Sessions {
   void heard_of_host(const json& message) {
     log_.add("host", "command", "host", message);
     const std::string type = message.value("type", "");
-    if (type == "started") {
-      const json process = message.value("process", json());
-      if (process.is_number_integer()) started_.push_back(process.get<pid_t>());
-      return;
-    }
+    if (type == "started") return;
     const json rank = message.value("rank", json());
     if (type != "ended" || !rank.is_number_unsigned() || rank >= ranks_.size())
       return lose(std::nullopt, "the process of the driver sent \"" + type + "\", which is not understood");
@@ -295,14 +291,8 @@ class ProcessRanks::Sessions {
   void restart_host() {
     if (host_connection_) host_connection_->close();
     host_connection_.reset();
-    end_host();
+    host_.reset();
     start_host();
-  }
-
-  void end_host() {
-    host_.reset();  // with all that it started
-    wait_until_gone(started_);
-    started_.clear();
   }
 
   std::optional<Incoming> pop() {
@@ -320,7 +310,6 @@ class ProcessRanks::Sessions {
   std::vector<std::shared_ptr<Connection>> guests_;
   std::shared_ptr<Connection> host_connection_;
   DriverHello hello_;
-  std::vector<pid_t> started_;  // processes of ranks
   std::vector<Rank> ranks_;
   std::deque<Incoming> inbox_;
   std::optional<Fault> lost_;

@@ -142,6 +142,8 @@ class DeepSpeedEngine : public Engine, public Repeating {
   bool boundary_mirror() const { return mirror_; }
   bool coalescing() const { return coalescing_; }
   bool unmanaged() const { return protocol().unmanaged(); }
+  // Of torch's world, whose ranks DeepSpeed averages over in a communicator of its own (groups.py: _clone_world_group): the loop's collectives meet none of its.
+  virtual std::uint32_t worlds_communicator() const { return 1; }
   bool in_pipeline() const { return scenario().engine.pipeline_stages > 1; }
 
   // What was allocated just now is there for the other stream of autograd too.

@@ -96,7 +96,8 @@ class ZeroStage3 final : public ScaledOptimizer {
   void compare_recordings(ProgramWriter& w);                                    // zero/utils.py: assert_ints_same_as_other_ranks, at 0.19.8
   void begin_gathers(std::span<const std::uint32_t> parameters) const;          // partitioned_param_coordinator.py: _fetch_sub_module_impl, at 0.19.8
   void gather(ProgramWriter& w, const std::vector<std::uint32_t>& parameters);  // partitioned_param_coordinator.py: __all_gather_params, at 0.19.8
-  bool runs_as_first_rank(std::uint32_t backward) const { return timeline().ready_order(scenario(), backward, rank()) == timeline().ready_order(scenario(), backward, 0); }
+  // Of the backward that is as many backwards of the first rank behind its beginning as this one is of this rank; true where it has not so many.
+  bool runs_as_first_rank(std::uint32_t backward) const;  // ours: what utils.py: get_lst_from_rank0 compares
 
   void clear_stale(ProgramWriter& w);  // ours: a repair that no release has
 
@@ -125,6 +126,7 @@ class ZeroStage3 final : public ScaledOptimizer {
   // Communicators of the data-parallel ranks: 0 is DeepSpeed's own, 1 torch's world, in which weights are gathered. Where no rank gathers apart from others
   // they cannot be told apart.
   std::uint32_t gathers_in() const { return fetches_ ? 1 : 0; }
+  std::uint32_t worlds_communicator() const override { return gathers_in(); }
   std::uint32_t reduces_in() const { return fetches_ && behaviour().stage3_reduction_group == Stage3ReductionGroup::of_weights ? gathers_in() : 0; }
 
   std::optional<WeightFetches> fetches_;

@@ -10,7 +10,7 @@ void ZeroStage3::run_modules(ProgramWriter& w, std::optional<std::uint32_t> back
     fetches_->begin_forward();
     gather(w, fetches_->forward_of_root());
   }
-  if (backward && !runs_as_first_rank(*backward)) fetches_->differs();
+  if (backward && fetches_->compares() && !runs_as_first_rank(*backward)) fetches_->differs();
   for (std::size_t i = ready.size(); i-- > 0;) gather(w, fetches_->forward(ready[i]));
 }
 
@@ -27,9 +27,18 @@ void ZeroStage3::compare_recordings(ProgramWriter& w) {
   if (fetches_->disagrees()) throw FrameworkError{"RuntimeError", "Detected a disagreement on list contents between rank0 and rank" + std::to_string(rank())};
 }
 
+bool ZeroStage3::runs_as_first_rank(std::uint32_t backward) const {
+  const auto runs = [this](std::uint32_t b, std::uint32_t on_rank) { return timeline().backwards[b].micro_batch[on_rank] != no_contribution; };
+  std::uint32_t behind = 0;
+  for (std::uint32_t b = 0; b < backward; ++b) behind += runs(b, rank()) ? 1 : 0;
+  for (std::uint32_t b = 0; b < timeline().backwards.size(); ++b)
+    if (runs(b, 0) && behind-- == 0) return timeline().ready_order(scenario(), backward, rank()) == timeline().ready_order(scenario(), b, 0);
+  return true;
+}
+
 void ZeroStage3::begin_backward(ProgramWriter& w, std::uint32_t backward) {
   if (!fetches_) return;
-  if (!runs_as_first_rank(backward)) fetches_->differs();
+  if (fetches_->compares() && !runs_as_first_rank(backward)) fetches_->differs();
   gather(w, fetches_->backward_of_root());
 }
 

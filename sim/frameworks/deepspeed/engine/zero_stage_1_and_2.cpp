@@ -32,7 +32,7 @@ ZeroStage1And2::ZeroStage1And2(const DeepSpeedContext& context)
       comm_dtype_(communication_dtype_of(scenario())),
       weights_(scenario(), rank(), rank_groups(), "single_partition_of_fp32_groups", dealing_of(config(), behaviour())),
       kept_(scenario(), behaviour(), weights_),
-      reduces_copy_(uses_grad_accum_ && !kept_->sums_in_fp32()),
+      reduces_copy_(uses_grad_accum_ && !kept_->sums_in_fp32() && behaviour().stage1_attr_reduction != Stage1AttrReduction::in_place),
       bucket_dtype_(uses_grad_accum_ && !reduces_copy_ ? acc_dtype_ : model_dtype_),
       micro_step_id_(behaviour().offload_keep == OffloadKeep::counter_only ? 0 : -1),
       already_reduced_(parameter_count()),

@@ -24,7 +24,7 @@ void DeviceLists::keep(ProgramWriter& w, const KeepingContext& c, std::uint32_t 
   w.copy(kept.slice, reduced.slice);
   grads_in_partition_offset_ += c.numel(p);
   c.tensors.drop(w, reduced);
-  if (!c.uses_grad_accum) c.tensors.share(w, c.grad[p], kept);
+  if (!c.reduces_copy) c.tensors.share(w, c.gradient_attribute(p), kept);  // in the model dtype by now
 }
 
 // The three historical accumulators. What differs is which list is tested for emptiness, and which is added to.

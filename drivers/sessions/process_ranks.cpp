@@ -61,7 +61,7 @@ class ProcessRanks::Sessions {
     hello();
     context_.restart();
     context_.poll();
-    if (lost_ && !told_) throw_lost();  // one that ended between two runs did not end by itself either
+    if (lost_ && !told_ && !fresh) throw_lost();  // one that ended between two runs did not end by itself, unless the last was broken off by what it said
     if (!fresh && !lost_ && world_size == ranks_.size()) return;
     end_ranks();
     ranks_.resize(world_size);

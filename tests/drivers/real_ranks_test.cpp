@@ -251,6 +251,19 @@ TEST(ranks, are_started_again_after_a_failure) {
   EXPECT_THROW(judged(*them, scenario()), DriverFailure) << "they end again, and were there";
 }
 
+TEST(ranks, that_failed_and_ended_do_not_fail_the_next_scenario_for_it) {
+  const auto them = ranks("fails");
+  for (int run = 0; run < 3; ++run) {
+    try {
+      judged(*them, scenario());
+      ADD_FAILURE() << "it fails whenever it is asked";
+    } catch (const DriverFailure& failure) {
+      EXPECT_NE(std::string(failure.what()).find("cannot go on"), std::string::npos) << failure.what();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // its process ends behind what it said
+  }
+}
+
 std::vector<int> processes_named(const std::string& name) {
   std::vector<int> out;
   std::error_code gone;  // processes come and go while they are listed

@@ -133,6 +133,7 @@ class Applied:
 
 
 def moments(optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str], pieces: Pieces) -> list[Buffer]:
-    """Of Adam. `names` are those of the parameters that the optimizer has."""
+    """Of Adam. `names` are those of the parameters that the optimizer has. A state that was made of gathered weights, behind an exception, fits no shard."""
     return [Buffer(f"{key}[{names[parameter]}]", role, state[key], pieces(parameter))
-            for parameter, state in optimizer.state.items() for key, role in MOMENTS.items() if key in state]
+            for parameter, state in optimizer.state.items() for key, role in MOMENTS.items()
+            if key in state and local(state[key]).numel() == sum(size for _, _, size in pieces(parameter))]

@@ -94,6 +94,10 @@ class TorchLoop(Driver):
     def pieces(self, tensor: torch.Tensor) -> Sequence[Piece]:
         return self.pieces_of[tensor]
 
+    def held(self, weights: torch.Tensor) -> torch.Tensor:
+        """What the rank holds of them, whatever state an exception has left them in."""
+        return weights
+
     def make_scaler(self) -> torch.amp.GradScaler | None:
         given = self.configuration.config.get("grad_scaler")
         if given is None:
@@ -264,7 +268,7 @@ class TorchLoop(Driver):
         yield from applied
         if after == "step":
             for tensor, name in self.names.items():
-                yield Buffer(name, "parameter", tensor, self.pieces(tensor))
+                yield Buffer(name, "parameter", self.held(tensor), self.pieces(tensor))
             yield from optimizers.moments(self.optimizer, self.names, self.pieces)
 
     def accumulated(self) -> Iterable[Buffer]:

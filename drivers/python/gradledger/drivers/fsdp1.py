@@ -158,6 +158,15 @@ class Fsdp1(TorchLoop):
                         self.names[trained[p]] = self.configuration.parameters[p].name
                         self.pieces_of[trained[p]] = [piece for piece in shard if piece[0] == p]
 
+    def held(self, weights: torch.Tensor) -> torch.Tensor:
+        """A backward that raised has not let go of the weights that were gathered for it. The next forward gathers the shards anew."""
+        if weights.numel() == sum(size for _, _, size in self.pieces(weights)):
+            return weights
+        handle = next(handle for handle in self.flat if weights is handle.flat_param or any(weights is of for of in handle.flat_param._params or ()))
+        shard = [piece for piece in self.shard(handle) if piece[2]]
+        begin = 0 if weights is handle.flat_param else sum(size for _, _, size in shard[:next((at for at, piece in enumerate(shard) if [piece] == self.pieces(weights)), 0)])
+        return handle.flat_param._local_shard.detach()[begin:begin + sum(size for _, _, size in self.pieces(weights))]
+
     def enter_no_sync(self) -> None:
         self.enter_block(self.module.no_sync())
 

@@ -7,6 +7,12 @@
 
 namespace gradledger::torch::flat_sharded {
 
+namespace {
+
+[[noreturn]] void raise_in_backward() { throw FrameworkError{"RuntimeError", "raised by the script in a backward"}; }
+
+}  // namespace
+
 void FullyShardedDataParallel::backward(const events::Backward& event, const Pass& pass) {
   std::vector<Graph> graphs;
   if (event.own_forward)
@@ -17,7 +23,6 @@ void FullyShardedDataParallel::backward(const events::Backward& event, const Pas
   Walk walk{event, graphs};
   // The nodes of the last forward were made last, and come first.
   for (auto i = static_cast<std::uint32_t>(graphs.size()); i-- > 0;) autograd(i, walk, pass);
-  if (event.raises_after) throw FrameworkError{"RuntimeError", "raised by the script in a backward"};
   if (final_callback_of_this_backward_) post_backward_final_callback(pass);
 }
 
@@ -28,7 +33,10 @@ void FullyShardedDataParallel::autograd(std::uint32_t number, Walk& walk, const 
       case Node::Kind::pre_backward: pre_backward_hook(node->of, pass); break;
       case Node::Kind::accumulate_grad: accumulate_grad(*node, number, walk, pass); break;
       case Node::Kind::gradient:
-        if (walk.event.raises_after && walk.gradients++ == *walk.event.raises_after) throw FrameworkError{"RuntimeError", "raised by the script in a backward"};
+        if (walk.event.raises_after && walk.gradients++ == *walk.event.raises_after) raise_in_backward();
+        break;
+      case Node::Kind::first_of_model:
+        if (walk.event.raises_after && number == 0) raise_in_backward();
         break;
     }
   }

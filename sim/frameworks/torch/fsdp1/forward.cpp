@@ -88,6 +88,7 @@ FullyShardedDataParallel::Graph FullyShardedDataParallel::forward(const Pass& pa
   ++shared_.forward;
   root_pre_forward(pass);
   pre_forward(0, ordinal, pass, graph);
+  graph.push_back({Node::Kind::first_of_model});
   for (const Stretch& stretch : shared_.modules.order) {
     if (!calls(stretch, ordinal)) continue;
     if (stretch.module != 0) pre_forward(stretch.module, ordinal, pass, graph);

@@ -31,8 +31,9 @@ class FullyShardedDataParallel final : public Engine {
 
   // What a forward leaves for its backward, which visits it from the end.
   struct Node {
-    enum class Kind : std::uint8_t { accumulate_grad, gradient, pre_backward } kind;
-    std::uint32_t of;                  // module, or parameter
+    // first_of_model: made where the model's own forward begins. Views of the root's weights are made before it, and their gradients behind it.
+    enum class Kind : std::uint8_t { accumulate_grad, gradient, pre_backward, first_of_model } kind;
+    std::uint32_t of = no_index;       // module, or parameter
     std::uint32_t accumulator = 0;     // that the module's views lead to
     std::uint32_t forward = 0;         // that made these views
     std::uint32_t ordinal = no_index;  // the contribution whose uses the forward had

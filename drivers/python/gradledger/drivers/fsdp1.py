@@ -143,9 +143,11 @@ class Fsdp1(TorchLoop):
 
     def trained(self) -> Mapping[int, torch.Tensor]:
         if self.configuration.config.get("use_orig_params", False):
-            return {p: self.layers[p].weight for p in self.configuration.trainable}
-        of = {p: handle.flat_param for handle, pieces in self.flat.items() for p, _, _ in pieces}
-        return {p: of[p] for p in self.configuration.trainable}
+            of = {p: self.layers[p].weight for p in self.configuration.trainable}
+        else:
+            of = {p: handle.flat_param for handle, pieces in self.flat.items() for p, _, _ in pieces if p in self.configuration.trainable}
+        place = {parameter: number for number, parameter in enumerate(self.module.parameters())}  # as a loop gives them to its optimizer
+        return dict(sorted(of.items(), key=lambda item: place[item[1]]))
 
     def name_trained(self, trained: Mapping[int, torch.Tensor]) -> None:
         for number, handle in enumerate(self.flat):

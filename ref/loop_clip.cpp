@@ -28,15 +28,29 @@ void LoopClipJudge::step_fact(const StepRecord& r) {
   const Bounded due = norm_over(timeline_.contract.groups.of(over, r.rank), gradient);
   if (!std::isfinite(due.error) || std::abs(r.value - due.value) <= due.error) return;
   if (std::isinf(r.value) && due.magnitude() >= facts_of(gradients_).largest()) return;  // it may have no room for the norm that is due
-  const std::string other = right_for(r.rank, r.value, gradient);
   StepMismatch mismatch;
-  mismatch.finding = other.empty() ? FindingClass::wrong_norm : FindingClass::wrong_group;
   mismatch.event = r.event;
   mismatch.rank = r.rank;
   mismatch.quantity = Quantity{name_of(r.fact), r.value, due.value, due.error};
-  mismatch.what = fmt::format("the loop clips by a norm of {:.9g}, due is {:.9g}, that of the gradient which the ranks of {} hold together{}", r.value, due.value, over,
-                              other.empty() ? "" : fmt::format("; it is the norm {}", other));
-  out_.push_back(std::move(mismatch));
+  mismatch.what = fmt::format("the loop clips by a norm of {:.9g}, due is {:.9g}, that of the gradient which the ranks of {} hold together", r.value, due.value, over);
+  found_.push_back({std::move(mismatch), right_for(r.rank, r.value, gradient)});
+}
+
+std::vector<StepMismatch> LoopClipJudge::mismatches() const {
+  std::vector<StepMismatch> out;
+  for (auto begin = found_.begin(), end = begin; begin != found_.end(); begin = end) {
+    end = std::find_if(begin, found_.end(), [&](const Found& of) { return of.mismatch.event != begin->mismatch.event; });
+    const auto fits_all = [&](const std::string& name) {
+      return std::all_of(begin, end, [&](const Found& of) { return std::find(of.other.begin(), of.other.end(), name) != of.other.end(); });
+    };
+    const auto other = std::find_if(begin->other.begin(), begin->other.end(), fits_all);
+    for (auto at = begin; at != end; ++at) {
+      StepMismatch& mismatch = out.emplace_back(at->mismatch);
+      mismatch.finding = other == begin->other.end() ? FindingClass::wrong_norm : FindingClass::wrong_group;
+      if (other != begin->other.end()) mismatch.what += "; it is the norm " + *other;
+    }
+  }
+  return out;
 }
 
 // Of the parameters that some of the ranks hold, each counted once. The loop squares and sums in fp32 where the model does, and adds over ranks.
@@ -66,14 +80,15 @@ Bounded LoopClipJudge::rounded_norm(Bounded norm) const {
   return {norm.value, widened(norm.error + below_normals + of_all / (1 - of_all) * (norm.magnitude() + below_normals))};
 }
 
-// Which other norm it is, in words; empty where none that is known fits.
-std::string LoopClipJudge::right_for(std::uint32_t rank, double norm, const Field& gradient) const {
+// Which other norms it may be, in words; empty where none that is known fits.
+std::vector<std::string> LoopClipJudge::right_for(std::uint32_t rank, double norm, const Field& gradient) const {
+  std::vector<std::string> out;
   std::vector<std::string> names{"rank", "world"};
   for (const auto& [name, sets] : timeline_.contract.groups.named()) names.push_back(name);
   for (const std::string& name : names) {
     const std::vector<std::uint32_t> ranks = timeline_.contract.groups.of(name, rank);
     const Bounded of_group = norm_over(ranks, gradient);
-    if (std::abs(norm - of_group.value) <= of_group.error) return fmt::format("over {}", name == "rank" ? "this rank alone" : name);
+    if (std::abs(norm - of_group.value) <= of_group.error) out.push_back(fmt::format("over {}", name == "rank" ? "this rank alone" : name));
     // Squares added up over ranks that hold some of it, or all, in common. The roots of two sums of squares lie no further apart than the root of those of what is off.
     double squares = 0, errors = 0;
     for (const std::uint32_t r : ranks) {
@@ -82,9 +97,9 @@ std::string LoopClipJudge::right_for(std::uint32_t rank, double norm, const Fiel
       errors += own.error * own.error;
     }
     if (ranks.size() > 1 && std::abs(norm - std::sqrt(squares)) <= widened(std::sqrt(errors)))
-      return fmt::format("over {}, with what several of its ranks hold counted once for each of them", name);
+      out.push_back(fmt::format("over {}, with what several of its ranks hold counted once for each of them", name));
   }
-  return "";
+  return out;
 }
 
 }  // namespace gradledger::ref

@@ -15,18 +15,23 @@ class LoopClipJudge final : public TraceSink {
 
   void step_fact(const StepRecord& record) override;
 
-  const std::vector<StepMismatch>& mismatches() const { return out_; }
+  // A norm is called another group's where that fits every rank of the event whose norm is not as due: one alone may have it by chance.
+  std::vector<StepMismatch> mismatches() const;
 
  private:
   Bounded norm_over(const std::vector<std::uint32_t>& ranks, const Field& gradient) const;
   Bounded rounded_norm(Bounded norm) const;
-  std::string right_for(std::uint32_t rank, double norm, const Field& gradient) const;
+  std::vector<std::string> right_for(std::uint32_t rank, double norm, const Field& gradient) const;
 
   const Workload& workload_;
   const Timeline& timeline_;
   Model& model_;
   Dtype gradients_ = Dtype::float32;  // the narrowest that a loop may find gradients in
-  std::vector<StepMismatch> out_;
+  struct Found {
+    StepMismatch mismatch;
+    std::vector<std::string> other;  // norms that it may be, in words
+  };
+  std::vector<Found> found_;  // by event
 };
 
 }  // namespace gradledger::ref

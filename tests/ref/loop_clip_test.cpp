@@ -1,6 +1,8 @@
 // The norm that a loop clips by, where gradients have 16 bits and PyTorch rounds it to them: from producers that report another one.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
 #include <limits>
 
 #include "tests/support/loops.h"
@@ -22,15 +24,19 @@ json loop_in(const char* framework, const char* dtype, const std::string& config
   return document;
 }
 
-// What is found where every rank reports its norm through `change`.
-ref::Verdict verdict_of(const json& document, const std::function<double(double)>& change) {
+ref::Verdict verdict_by_rank(const json& document, const std::function<std::function<double(double)>(std::uint32_t)>& change_of) {
   const auto scenario = read_scenario(document.dump(), ".");
   EXPECT_TRUE(scenario) << (scenario ? "" : scenario.error().text());
   return judge_tampered(
       *scenario, [](const Snapshot&) {}, 0,
       [&](StepRecord& r) {
-        if (r.fact == StepFact::loop_norm) r.value = change(r.value);
+        if (r.fact == StepFact::loop_norm) r.value = change_of(r.rank)(r.value);
       });
+}
+
+// What is found where every rank reports its norm through `change`.
+ref::Verdict verdict_of(const json& document, const std::function<double(double)>& change) {
+  return verdict_by_rank(document, [&](std::uint32_t) { return change; });
 }
 
 Set found(const json& document, const std::function<double(double)>& change) { return classes(verdict_of(document, change)); }
@@ -47,6 +53,15 @@ TEST(norms_of_loops, may_be_rounded_as_gradients_are_and_no_further) {
     EXPECT_EQ(found(loop_in(framework, "fp32"), by(1 + 0x1p-10)), Set{"wrong-norm"}) << framework << ": fp32 rounds less";
   }
   EXPECT_EQ(found(loop_in("fsdp1", "fp32", low_gradients), by(1 + 0x1p-7)), Set{}) << "weights in fp32, and gradients in bf16";
+}
+
+TEST(norms_of_loops, are_of_another_group_where_that_fits_every_rank_whose_norm_is_wrong) {
+  const auto by = [](double factor) { return [factor](double norm) { return norm * factor; }; };
+  const double twice = std::sqrt(2.0);  // squares of two ranks that hold the same
+  const json document = loop_in("ddp", "fp32");
+  EXPECT_EQ(found(document, by(twice)), Set{"wrong-group"});
+  EXPECT_EQ(classes(verdict_by_rank(document, [&](std::uint32_t rank) { return by(rank == 0 ? twice : 1.0); })), Set{"wrong-group"}) << "the other's is right";
+  EXPECT_EQ(classes(verdict_by_rank(document, [&](std::uint32_t rank) { return by(rank == 0 ? twice : 1.25); })), Set{"wrong-norm"}) << "one alone has it by chance";
 }
 
 TEST(norms_of_loops, may_be_infinite_where_gradients_have_no_room_for_them_alone) {

@@ -270,6 +270,10 @@ std::map<std::string, std::vector<Scenario>> configurations() {
     s.engine.optimizer.type = OptimizerType::muon;
     return s;
   };
+  const auto at_0197 = [](Scenario s) {
+    s.engine.as_of.base = "0.19.7";
+    return s;
+  };
   const auto fp32_wire = [](DeepSpeedConfig& c) { c.communication_data_type = Dtype::float32; };
   const auto bf16_wire = [](DeepSpeedConfig& c) { c.communication_data_type = Dtype::bfloat16; };
   return {
@@ -279,10 +283,11 @@ std::map<std::string, std::vector<Scenario>> configurations() {
        {configured(1, bf16, fp32, false), with(configured(1, bf16, fp32, false), [](DeepSpeedConfig& c) { c.bf16.immediate_grad_update = true; }),
         with_experts(configured(1, bf16, fp32, false))}},
       {"zero-1-and-2.md",
-       {configured(1, bf16, bf16, false), configured(1, fp16, fp32, false), configured(1, fp32, bf16, false), configured(1, bf16, fp32, true), configured(2, bf16, bf16, false),
-        configured(2, bf16, bf16, true), with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.overlap_comm = true; }),
-        with(configured(2, bf16, bf16, false), fp32_wire), with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.contiguous_gradients = false; }),
-        with_experts(configured(2, bf16, bf16, false)), with_muon(configured(2, bf16, bf16, false))}},
+       {configured(1, bf16, bf16, false), configured(1, fp16, fp32, false), configured(1, fp32, bf16, false), at_0197(configured(1, fp32, bf16, false)),
+        configured(1, bf16, fp32, true), configured(2, bf16, bf16, false), configured(2, bf16, bf16, true),
+        with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.overlap_comm = true; }), with(configured(2, bf16, bf16, false), fp32_wire),
+        with(configured(2, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.contiguous_gradients = false; }), with_experts(configured(2, bf16, bf16, false)),
+        with_muon(configured(2, bf16, bf16, false))}},
       {"zero-3.md",
        {configured(3, bf16, bf16, false), configured(3, bf16, bf16, true), configured(3, bf16, fp32, false),
         with(configured(3, bf16, bf16, false), [](DeepSpeedConfig& c) { c.zero.reduce_scatter = false; }),

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/loops.h"
+#include "tests/support/scenarios.h"
+
 namespace gradledger {
 namespace {
 
@@ -39,6 +42,25 @@ TEST(weight_fetches, of_two_forwards_the_second_backward_keeps_what_it_gathers) 
   EXPECT_EQ(backward_of_both(fetches), Gathered{});
   EXPECT_EQ(backward_of_both(fetches), (Gathered{1, 0}));
   EXPECT_EQ(forward_of_both(fetches), Gathered{});
+}
+
+// Two windows in which ranks run their backwards in events of their own. The first of them are recorded.
+std::set<std::string> found_in_turn(const char* module_of_the_second) {
+  nlohmann::json document = testing::loop_around("deepspeed", R"([{"backward": {"ranks": [0]}}, {"backward": {"ranks": [1]}}, {"step": {}},
+                                                                 {"backward": {"ranks": [0]}}, {"backward": {"ranks": [1]}}, {"step": {}}])",
+                                                 R"({"zero_optimization": {"stage": 3}})");
+  document["engine"]["as_of"] = "0.19.8";
+  document["parameters"][1]["numel"] = 13;  // buckets of the same size
+  document["script"][0]["backward"]["uses"] = nlohmann::json::array({"w0"});
+  document["script"][1]["backward"]["uses"] = nlohmann::json::array({module_of_the_second});
+  const auto scenario = read_scenario(document.dump(), ".");
+  EXPECT_TRUE(scenario) << (scenario ? "" : scenario.error().text());
+  return testing::classes(testing::judge(*scenario));
+}
+
+TEST(weight_fetches, of_ranks_that_ran_the_same_modules_in_events_of_their_own_agree) {
+  EXPECT_FALSE(found_in_turn("w0").contains("engine-error"));
+  EXPECT_TRUE(found_in_turn("w1").contains("engine-error")) << "it ran another module";
 }
 
 }  // namespace

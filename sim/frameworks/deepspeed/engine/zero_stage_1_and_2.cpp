@@ -96,12 +96,21 @@ void ZeroStage1And2::gradient_ready(ProgramWriter& w, std::uint32_t p) {
   if (partition_gradients_ || (overlap_ && boundary_mirror())) push(w, p);
 }
 
-// param.grad goes into param.grad_accum.
+// param.grad goes into param.grad_accum. What is added is cast first, which rounds where the sum is not in fp32.
 void ZeroStage1And2::drain(ProgramWriter& w, std::uint32_t p) {
-  const bool add = grad_accum_[p].defined();
-  if (!add) grad_accum_[p] = tensors_.allocate(w, parameter_name(p) + ".grad_accum", acc_dtype_, numel(p));
-  if (add) w.accumulate(grad_accum_[p].slice, grad_[p].slice);
-  else w.copy(grad_accum_[p].slice, grad_[p].slice);
+  Tensor& sum = grad_accum_[p];
+  const bool add = sum.defined();
+  if (!add) sum = tensors_.allocate(w, parameter_name(p) + ".grad_accum", acc_dtype_, numel(p));
+  if (add && acc_dtype_ != Dtype::float32) {
+    const Tensor cast = tensors_.allocate(w, parameter_name(p) + ".grad.to(accumulation)", acc_dtype_, numel(p));
+    w.copy(cast.slice, grad_[p].slice);
+    w.accumulate(sum.slice, cast.slice);
+    tensors_.drop(w, cast);
+  } else if (add) {
+    w.accumulate(sum.slice, grad_[p].slice);
+  } else {
+    w.copy(sum.slice, grad_[p].slice);
+  }
   tensors_.clear(w, grad_[p]);
 }
 

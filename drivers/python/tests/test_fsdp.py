@@ -282,6 +282,26 @@ def test_moments_lie_where_their_shards_do(commands, driver):
     assert whole(answers, "second moment") == {place: value * value / 4 for place, value in MEAN.items()}
 
 
+@pytest.mark.parametrize("config", [{}, {"wrap": "root"}, {"use_orig_params": True}, {"use_orig_params": True, "wrap": "root"}, {"units": [["b"]], "use_orig_params": True}])
+def test_weights_that_an_exception_left_gathered_are_told_by_their_shards(commands, config):
+    command = configured(commands, "fsdp1", config)
+    answers = command.event("backward", GIVEN, raises_after=0)
+    assert all("raised by the script in a backward" in str(answer) for answer in answers.values())
+    assert whole(command.event("step"), "parameter") == dict.fromkeys(MEAN, 0)
+
+
+def test_the_optimizer_has_parameters_in_the_order_of_the_module(commands):
+    """Those of the root come first. Its gradient, which is whole, fits no shard, so that the step raises before it comes to the unit of one element."""
+    parameters = [{"name": "a", "numel": 1}, {"name": "b", "numel": 5}]
+    for config in ({"units": [["a"]]}, {"units": [["a"]], "use_orig_params": True}):
+        command = configured(commands, "fsdp1", config, parameters)
+        ok(command.event("enter_no_sync"))
+        ok(command.event("backward", {rank: {0: [3], 1: values[1]} for rank, values in GIVEN.items()}))
+        answers = command.event("step")
+        assert all("must match" in str(answer) for answer in answers.values())
+        assert not any(by_element(answer, "applied") for answer in answers.values())
+
+
 @pytest.mark.parametrize("driver", CONFIGURATIONS)
 def test_a_scaler_is_undone_before_the_step(commands, driver):
     command = configured(commands, driver, {"grad_scaler": {"init_scale": 8.0}})

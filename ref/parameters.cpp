@@ -32,6 +32,14 @@ void ParameterJudge::step_fact(const StepRecord& r) {
   if (kept) ranks_[r.rank].kept_at = r.event;
 }
 
+// Before it comes to what others stepped, as a gather of weights would: it has its own of before. Snapshots may come first.
+void ParameterJudge::engine_error(const EngineErrorRecord& r) {
+  RankState& own = ranks_[r.rank];
+  own.ended = never;
+  own.raised_at = r.event;
+  if (own.last_step_event != r.event) std::erase_if(mismatches_, [&](const Mismatch& of) { return of.key.rank == r.rank && of.key.event == r.event; });
+}
+
 void ParameterJudge::observe(const Observation& o) {
   switch (o.role) {
     case Role::applied_gradient: return apply(o);
@@ -195,7 +203,7 @@ void ParameterJudge::check(const Observation& o) {
   ++statistics_.snapshots;
   const RankState& own = ranks_[o.rank];
   // What others stepped in this event reaches it in one of its own, if its script has them apart. Where it skips, KeptStateJudge holds it to what it had.
-  if (own.kept_at == o.event && own.last_step_event != o.event) return;
+  if ((own.kept_at == o.event || own.raised_at == o.event) && own.last_step_event != o.event) return;
   if (std::none_of(ranks_.begin(), ranks_.end(), [&](const RankState& rank) { return rank.steps_in(o.event); })) return;  // nobody stepped
   Mismatch mismatch;
   double worst = -1;

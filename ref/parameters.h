@@ -19,7 +19,7 @@ class ParameterJudge final : public TraceSink {
   void observe(const Observation& observation) override;
   void step_fact(const StepRecord& record) override;
   void event_done(std::uint32_t rank, std::uint32_t event) override { ranks_[rank].ended = event + 1; }
-  void engine_error(const EngineErrorRecord& record) override { ranks_[record.rank].ended = never; }
+  void engine_error(const EngineErrorRecord& record) override;
 
   const std::vector<Mismatch>& mismatches() const { return mismatches_; }
   const JudgeStatistics& statistics() const { return statistics_; }
@@ -46,6 +46,7 @@ class ParameterJudge final : public TraceSink {
     std::uint32_t last_step_event = never;
     std::vector<std::uint32_t> earlier_steps;  // events, of steps that some rank has not come to the end of
     std::uint32_t kept_at = never;             // it says that it leaves everything as it was
+    std::uint32_t raised_at = never;           // its last event with an exception
     std::uint32_t ended = 0;                   // events that it is through with
 
     bool steps_in(std::uint32_t event) const;

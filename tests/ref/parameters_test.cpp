@@ -57,6 +57,23 @@ TEST(weights_after_an_event, are_not_held_to_what_others_stepped_where_the_rank_
   EXPECT_EQ(SteppedElsewhere().mismatches({{0, 1, StepFact::skipped, 0}}), 1u) << "it did not skip";
 }
 
+TEST(weights_after_an_event, are_not_held_to_what_others_stepped_where_the_rank_raised_before_it_came_to_that) {
+  const SteppedElsewhere there;
+  const std::array<float, 2> gradient{1, 2};
+  const std::array<float, 4> stored{8, 8, 8, 8};
+  for (const bool raises_first : {true, false}) {
+    ref::ParameterJudge judge(there.scenario, there.timeline->contract, *there.source);
+    there.show(judge, 1, Role::applied_gradient, 2, gradient);
+    if (raises_first) judge.engine_error({0, 1, "RuntimeError", ""});
+    there.show(judge, 0, Role::parameter, 0, stored);
+    if (!raises_first) judge.engine_error({0, 1, "RuntimeError", ""});
+    EXPECT_TRUE(judge.mismatches().empty()) << raises_first;
+    judge.engine_error({1, 1, "RuntimeError", ""});
+    there.show(judge, 1, Role::parameter, 0, stored);
+    EXPECT_EQ(judge.mismatches().size(), 1u) << "what a rank stepped itself is held to that";
+  }
+}
+
 // Nothing holds rank 1 back where its steps wait for no other rank. Rank 2 steps a copy with another gradient.
 TEST(weights_after_an_event, are_those_of_that_step_though_the_rank_that_took_it_is_steps_ahead) {
   const SteppedElsewhere there(3);

@@ -68,7 +68,10 @@ class AsFarAs final : public TraceSink {
     done_[rank] = event + 1;
     if (reached_.has(rank, event)) to_.event_done(rank, event);
   }
-  void engine_error(const EngineErrorRecord&) override { stopped_ = true; }
+  void engine_error(const EngineErrorRecord& record) override {
+    stopped_ = true;
+    if (reached_.has(record.rank, record.event)) to_.engine_error(record);
+  }
   void deadlock(const DeadlockRecord&) override { stopped_ = true; }
   void mismatch(const MismatchRecord&) override { stopped_ = true; }
 

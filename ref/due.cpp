@@ -29,6 +29,7 @@ Due DueTracker::of(const Observation& o) {
 
 Due DueTracker::of(const Shown& o) {
   if (!holds_gradients(o.role)) return {NotDue::scratch};
+  ranks_[o.rank].shown = o.event;
   const Event& event = timeline_.events[o.event];
   if (o.at_end && event.is<events::Raise>() && o.role != Role::local_accumulator) return {NotDue::interrupted};
   if (o.role == Role::applied_gradient) return {};
@@ -40,7 +41,7 @@ Due DueTracker::of(const Shown& o) {
   Rank& rank = ranks_[o.rank];
   Buffer& buffer = known(rank, o.buffer);
   // Gone and made anew where the event before did not show it, or showed something else in its place: a shard of an average, where a whole sum is now.
-  if (buffer.last == never || buffer.last != rank.last_event || buffer.role != o.role) buffer.appeared = o.event;
+  if (buffer.last == never || buffer.last != rank.last_event || buffer.role != o.role) buffer.appeared = std::min(o.event, rank.hidden_since);
   buffer.last = o.event;
   buffer.role = o.role;
   if (o.role == Role::local_accumulator) {
@@ -54,6 +55,17 @@ Due DueTracker::of(const Shown& o) {
   const bool reduced = !closes && filled != never;
   if (!reduced) return {NotDue::left_over};
   return fresh ? Due{} : Due{NotDue::unchanged};
+}
+
+// A producer may show nothing of an event that raised, though buffers are there: it is as if that event had gone on to the next.
+void DueTracker::event_done(std::uint32_t rank, std::uint32_t event) {
+  Rank& of = ranks_[rank];
+  if (of.raised == event && of.shown != event) {
+    of.hidden_since = std::min(of.hidden_since, event);
+    return;
+  }
+  of.last_event = event;
+  of.hidden_since = never;
 }
 
 DueTracker::Buffer& DueTracker::known(Rank& rank, std::string_view name) {

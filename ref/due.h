@@ -60,7 +60,8 @@ class DueTracker {
 
   Due of(const Shown& shown);
   Due of(const Observation& observation);
-  void event_done(std::uint32_t rank, std::uint32_t event) { ranks_[rank].last_event = event; }
+  void raised(std::uint32_t rank, std::uint32_t event) { ranks_[rank].raised = event; }
+  void event_done(std::uint32_t rank, std::uint32_t event);
 
   struct Buffer {
     std::string name;
@@ -70,7 +71,9 @@ class DueTracker {
     std::size_t followed_by = 0;                   // the buffer that was asked for after it, most likely again
   };
   struct Rank {
-    std::uint32_t last_event = never;
+    std::uint32_t last_event = never;             // but for those that hid what they left
+    std::uint32_t raised = never, shown = never;  // events: the last with an exception, and with a snapshot
+    std::uint32_t hidden_since = never;           // the first of the events behind last_event
     std::vector<Buffer> buffers;
     std::multimap<std::uint64_t, std::size_t> by_hash;  // of the name
     std::size_t last = 0;                               // buffer that was asked for: they are shown in the same order after every event

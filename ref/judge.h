@@ -37,6 +37,7 @@ class PassJudge : public TraceSink {
   PassJudge(const Workload& workload, const Timeline& timeline, Model& model, Model::Mode mode, double clipping, std::vector<JudgedSnapshot>* judged = nullptr, Meant meant = {});
 
   void observe(const Observation& observation) override;
+  void engine_error(const EngineErrorRecord& record) override { book_.raised(record.rank, record.event); }
   void event_done(std::uint32_t rank, std::uint32_t event) override;
 
   const std::vector<Mismatch>& mismatches() const { return mismatches_; }

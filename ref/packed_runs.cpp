@@ -57,6 +57,9 @@ class PackedRuns::Keeper final : public TraceSink {
     runs_.keep(o, kept);
   }
 
+  void engine_error(const EngineErrorRecord& record) override {
+    if (judge_) judge_->engine_error(record);
+  }
   void event_done(std::uint32_t rank, std::uint32_t event) override {
     if (judge_) judge_->event_done(rank, event);
   }

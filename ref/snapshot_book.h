@@ -61,6 +61,7 @@ class SnapshotBook {
 
   // What is due of a snapshot; nothing where it is not judged. Precondition: every snapshot of a rank comes, and the end of each of its events, in order.
   std::optional<Due> open(const Shown& shown);
+  void raised(std::uint32_t rank, std::uint32_t event) { due_.raised(rank, event); }
   void event_done(std::uint32_t rank, std::uint32_t event) { due_.event_done(rank, event); }
   DueTracker::Seen& seen() { return due_.seen(); }
   DueTracker& tracker() { return due_; }

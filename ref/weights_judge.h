@@ -30,6 +30,7 @@ class WeightsJudge final : public TraceSink, public TakesRounds {
   // Of buffers that are judged alike, one is judged for all.
   void round_again(KeptRound& round) override;
   void rounds_over(KeptRound& round) override;
+  void engine_error(const EngineErrorRecord& record) override { book_.raised(record.rank, record.event); }
   void event_done(std::uint32_t rank, std::uint32_t event) override { book_.event_done(rank, event); }
 
   const SnapshotBook& book() const { return book_; }

@@ -104,5 +104,20 @@ TEST(a_window, that_some_ranks_reduced_owes_nothing_but_what_is_applied) {
   EXPECT_FALSE(due_of(tracker, {5, Role::reduced_accumulator, 2}).not_due);
 }
 
+// Of two micro-batches the second raises, and shows nothing. The sum is the one of before, and holds both.
+TEST(a_local_buffer, goes_on_over_an_event_that_raised_and_showed_nothing) {
+  const Timeline timeline = timeline_of(2, 1, {backward(), backward(), step()});
+  for (const bool shown_before : {true, false})
+    for (const bool raised : {true, false}) {
+      ref::DueTracker tracker(timeline);
+      if (shown_before) due_of(tracker, {0, Role::local_accumulator, 1});
+      else tracker.event_done(0, 0);
+      if (raised) tracker.raised(0, 1);
+      tracker.event_done(0, 1);
+      const std::uint32_t after = due_of(tracker, {2, Role::local_accumulator, 2}).after;
+      EXPECT_EQ(after, !raised ? 1u : shown_before ? never : 0u) << shown_before << raised;
+    }
+}
+
 }  // namespace
 }  // namespace gradledger::testing

@@ -54,7 +54,7 @@ namespace {
 bool reduces_averages_again(const Timeline& timeline) {
   if (!timeline.contract.replicates_reduced) return false;
   std::uint32_t step = never;
-  for (const std::uint32_t event : timeline.boundaries) {
+  for (const std::uint32_t event : timeline.reductions) {
     if (timeline.events[event].documented == step) return true;
     step = timeline.events[event].documented;
   }

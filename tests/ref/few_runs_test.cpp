@@ -11,6 +11,7 @@
 
 #include "sim/load.h"
 #include "tests/support/few_runs.h"
+#include "tests/support/loops.h"
 #include "tests/support/tampering.h"
 
 namespace gradledger::testing {
@@ -56,6 +57,18 @@ TEST(few_runs, are_two_where_all_is_right_however_many_steps_there_are) {
         EXPECT_TRUE(few.verdict.coverage.nothing.empty());
         EXPECT_EQ(few.verdict.coverage.windows_judged, steps);
       }
+}
+
+// DistributedDataParallel divides what is an average already by eight once more: three bits that sums of numbers in bf16 need besides.
+TEST(few_runs, leave_room_for_averages_that_are_reduced_again) {
+  for (const char* wire : {R"({})", R"({"comm_hook": "bf16_wrapper"})"}) {
+    nlohmann::json document = loop_around("ddp", R"([{"backward": {}}, {"backward": {}}, {"backward": {}}, {"step": {}}])", wire);
+    document["world_size"] = 8;
+    document["model_dtype"] = wire == std::string("{}") ? "bf16" : "fp32";
+    const Scenario scenario = read_scenario(document.dump(), ".").value();
+    const Few few = judge_few(scenario);
+    EXPECT_TRUE(few.verdict.clean()) << sentences(few.verdict);
+  }
 }
 
 TEST(few_runs, hold_small_shards_to_the_books) {

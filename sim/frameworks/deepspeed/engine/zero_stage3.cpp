@@ -28,12 +28,13 @@ ZeroStage3::ZeroStage3(const DeepSpeedContext& context)
       stored_in_window_(parameter_count()) {
   for (const RankGroup& group : optimizer_groups_) optimizers_.emplace_back(group.optimizer, offload_);
   without_elements_ = std::any_of(learned().begin(), learned().end(), [this](std::uint32_t p) { return numel(p) == 0; });
-  if (peers().size() == 1 || tensor_ranks().size() > 1 || !timeline().passed_apart) return;
+  if (peers().size() == 1 || !timeline().passed_apart) return;
   std::vector<std::uint32_t> owners;
   std::vector<std::uint64_t> sizes;
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
     owners.push_back(scenario().parameters[p].tied_to.value_or(p));
-    sizes.push_back(scenario().parameters[p].has_gradient() ? numel(owners.back()) : 0);
+    const bool here = std::find(learned().begin(), learned().end(), owners.back()) != learned().end();
+    sizes.push_back(here && scenario().parameters[p].has_gradient() ? numel(owners.back()) : 0);
   }
   fetches_.emplace(std::move(owners), std::move(sizes));
 }

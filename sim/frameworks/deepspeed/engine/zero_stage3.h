@@ -98,6 +98,7 @@ class ZeroStage3 final : public ScaledOptimizer {
   void gather(ProgramWriter& w, const std::vector<std::uint32_t>& parameters);  // partitioned_param_coordinator.py: __all_gather_params, at 0.19.8
   // Of the backward that is as many backwards of the first rank behind its beginning as this one is of this rank; true where it has not so many.
   bool runs_as_first_rank(std::uint32_t backward) const;  // ours: what utils.py: get_lst_from_rank0 compares
+  std::vector<std::uint32_t> modules_of(std::uint32_t backward, std::uint32_t on_rank) const;
 
   void clear_stale(ProgramWriter& w);  // ours: a repair that no release has
 
@@ -124,8 +125,8 @@ class ZeroStage3 final : public ScaledOptimizer {
 
   // Where ranks run modules in different orders. What all gather alike changes nothing that is judged, and is left out.
   // Communicators of the data-parallel ranks: 0 is DeepSpeed's own, 1 torch's world, in which weights are gathered. Where no rank gathers apart from others
-  // they cannot be told apart.
-  std::uint32_t gathers_in() const { return fetches_ ? 1 : 0; }
+  // they cannot be told apart. Beside tensor-parallel ranks an mpu gives both the same group.
+  std::uint32_t gathers_in() const { return fetches_ && tensor_ranks().size() == 1 ? 1 : 0; }
   std::uint32_t worlds_communicator() const override { return gathers_in(); }
   std::uint32_t reduces_in() const { return fetches_ && behaviour().stage3_reduction_group == Stage3ReductionGroup::of_weights ? gathers_in() : 0; }
 

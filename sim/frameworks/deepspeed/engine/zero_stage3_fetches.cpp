@@ -27,12 +27,19 @@ void ZeroStage3::compare_recordings(ProgramWriter& w) {
   if (fetches_->disagrees()) throw FrameworkError{"RuntimeError", "Detected a disagreement on list contents between rank0 and rank" + std::to_string(rank())};
 }
 
+// Parts of a parameter are of the same module on each of the ranks that have one.
+std::vector<std::uint32_t> ZeroStage3::modules_of(std::uint32_t backward, std::uint32_t on_rank) const {
+  std::vector<std::uint32_t> out = timeline().ready_order(scenario(), backward, on_rank);
+  for (std::uint32_t& p : out) p -= scenario().parameters[p].part ? scenario().parameters[p].part->number : 0;
+  return out;
+}
+
 bool ZeroStage3::runs_as_first_rank(std::uint32_t backward) const {
   const auto runs = [this](std::uint32_t b, std::uint32_t on_rank) { return timeline().backwards[b].micro_batch[on_rank] != no_contribution; };
   std::uint32_t behind = 0;
   for (std::uint32_t b = 0; b < backward; ++b) behind += runs(b, rank()) ? 1 : 0;
   for (std::uint32_t b = 0; b < timeline().backwards.size(); ++b)
-    if (runs(b, 0) && behind-- == 0) return timeline().ready_order(scenario(), backward, rank()) == timeline().ready_order(scenario(), b, 0);
+    if (runs(b, 0) && behind-- == 0) return modules_of(backward, rank()) == modules_of(b, 0);
   return true;
 }
 
@@ -61,6 +68,7 @@ void ZeroStage3::gather(ProgramWriter& w, const std::vector<std::uint32_t>& para
     const Tensor whole = tensors_.allocate(w, "gathered weights", model_dtype_, shard(p).size * world());
     w.collective({.kind = CollectiveKind::all_gather,
                   .purpose = Purpose::parameter,
+                  .group = peers().id,
                   .communicator = gathers_in(),
                   .input = fetched.defined() ? fetched.slice : weights_[p],
                   .output = whole.slice});

@@ -1,6 +1,7 @@
 #include "sim/frameworks/megatron_fsdp/v2/fsdp_module.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "sim/base/overloaded.h"
@@ -62,46 +63,53 @@ void FsdpModules::raise(const events::Raise& event) {
 
 // ---- forward ------------------------------------------------------------------------------------------------------------------------
 
-// The root is, and units of which something is used.
-std::vector<bool> FsdpModules::called_modules(std::uint32_t backward) const {
+// Units that a forward calls, and between them what the root runs of its own: in the order of the parameters, or else in that in which they are used.
+std::vector<FsdpModules::Call> FsdpModules::calls_of(std::uint32_t backward) const {
   const Timeline& timeline = *setup().context.timeline;
   const auto& of = timeline.backwards[backward];
   const std::uint32_t rank = setup().context.rank;
-  std::vector<bool> out(modules_.size(), setup().config->calls_unused_units);
-  out[0] = true;
-  for (std::uint32_t p = 0; p < params_.size(); ++p) {
+  const auto used = [&](std::uint32_t p) {
     const auto& rule = setup().parameter(p).used_by;
-    const bool used = of.uses.empty() ? !rule || rule->holds(timeline.contribution(backward, rank), timeline.micro_batches[of.step][rank])
-                                      : std::find(of.uses.begin(), of.uses.end(), p) != of.uses.end();
-    if (used) out[params_[p].module] = true;
+    return of.uses.empty() ? !rule || rule->holds(timeline.contribution(backward, rank), timeline.micro_batches[of.step][rank])
+                           : std::find(of.uses.begin(), of.uses.end(), p) != of.uses.end();
+  };
+  std::vector<std::uint32_t> order = timeline.ready_order(setup().scenario(), backward, rank);
+  std::reverse(order.begin(), order.end());
+  if (std::is_sorted(order.begin(), order.end())) {
+    order.resize(params_.size());
+    std::iota(order.begin(), order.end(), 0u);
+  }
+  std::vector<Call> out;
+  for (const std::uint32_t p : order) {
+    if (out.empty() || out.back().module != params_[p].module) out.push_back({params_[p].module, {}, false});
+    out.back().parameters.push_back(p);
+  }
+  std::erase_if(out,
+                [&](const Call& call) { return call.module != 0 && !setup().config->calls_unused_units && std::none_of(call.parameters.begin(), call.parameters.end(), used); });
+  // A gradient goes on to what was called before, as far as there is something that learns.
+  bool learns = false;
+  for (Call& call : out) {
+    learns = learns || std::any_of(call.parameters.begin(), call.parameters.end(), [&](std::uint32_t p) { return timeline.in_graph(setup().scenario(), backward, rank, p); });
+    call.reached = learns;
   }
   return out;
 }
 
 // A module gathers the one behind it ahead of its forward, in the order that they have in the model, whether this forward calls it or not. One that is in a
 // phase of its own still is taken to compute anew, which gathers nothing ahead and keeps what is gathered.
-void FsdpModules::forward(const std::vector<bool>& called) {
-  for (std::size_t m = 0; m < modules_.size(); ++m) {
-    if (!called[m]) continue;
+void FsdpModules::forward(const std::vector<Call>& calls) {
+  const auto run = [this](std::size_t m) {
     modules_[m].ready.clear();
-    if (setup().behaviour.raises_unfinished && modules_[m].unfinished) continue;
+    if (setup().behaviour.raises_unfinished && modules_[m].unfinished) return;
     modules_[m].gathered = false;
     if (m + 1 < modules_.size()) modules_[m + 1].gathered = true;
-  }
+  };
+  run(0);
+  for (const Call& call : calls)
+    if (call.module != 0) run(call.module);
 }
 
 // ---- backward -----------------------------------------------------------------------------------------------------------------------
-
-// Modules whose output needs a gradient: those that use a parameter that learns, and those behind them.
-std::vector<bool> FsdpModules::in_graph(std::uint32_t backward, const std::vector<bool>& called) const {
-  std::vector<bool> out(modules_.size(), false);
-  for (std::uint32_t p = 0; p < params_.size(); ++p)
-    if (setup().context.timeline->in_graph(setup().scenario(), backward, setup().context.rank, p)) out[params_[p].module] = true;
-  for (std::size_t m = 1; m < out.size(); ++m) out[m] = out[m] || out[m - 1];
-  for (std::size_t m = 1; m < out.size(); ++m) out[m] = out[m] && called[m];
-  out[0] = true;
-  return out;
-}
 
 // From the root to the last module, and from there to the first, each gathers the next.
 void FsdpModules::pre_backward(std::size_t m) {
@@ -118,22 +126,25 @@ void FsdpModules::backward(const events::Backward& event, ProgramWriter& w) {
   const std::uint32_t rank = setup().context.rank;
   const std::vector<double>& of_loop = timeline.backwards[event.ordinal].loss_factor;
   const double factor = of_loop.empty() ? 1.0 : of_loop[rank];
-  const std::vector<bool> called = called_modules(event.ordinal), reached = in_graph(event.ordinal, called);
-  forward(called);
-  std::size_t begun = 0;
-  const auto begin_up_to = [&](std::size_t module) {
-    for (const std::size_t end = module == 0 ? modules_.size() : modules_.size() - module + 1; begun < end; ++begun)
-      if (const std::size_t m = begun == 0 ? 0 : modules_.size() - begun; reached[m]) pre_backward(m);
+  const std::vector<Call> calls = calls_of(event.ordinal);
+  forward(calls);
+  pre_backward(0);
+  // From the last call on, to that which has the parameter.
+  std::size_t at = calls.size();
+  const auto has = [&](std::uint32_t p) { return at < calls.size() && std::find(calls[at].parameters.begin(), calls[at].parameters.end(), p) != calls[at].parameters.end(); };
+  const auto begin_up_to = [&](std::uint32_t p) {
+    while (at > 0 && !has(p))
+      if (const Call& call = calls[--at]; call.module != 0 && call.reached) pre_backward(call.module);
   };
   for (const std::uint32_t p : timeline.ready_order(setup().scenario(), event.ordinal, rank)) {
     if (!setup().parameter(p).has_gradient()) continue;
-    begin_up_to(params_[p].module);
+    begin_up_to(p);
     Module& module = modules_[params_[p].module];
     groups_[params_[p].group].take(params_[p].at, event.ordinal, factor, tensors_, w);
     if (std::find(module.ready.begin(), module.ready.end(), p) == module.ready.end()) module.ready.push_back(p);
     if (module.ready.size() == module.parameters) post_backward(module, w);
   }
-  begin_up_to(0);
+  begin_up_to(no_index);
   if (setup().behaviour.reduces_unfinished)
     for (std::size_t m = modules_.size(); m-- > 0;)
       if (!modules_[m].ready.empty()) post_backward(modules_[m], w);

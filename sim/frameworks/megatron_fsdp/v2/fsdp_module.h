@@ -40,20 +40,25 @@ class FsdpModules final : public Engine {
     bool unfinished = false;  // a backward has begun and not ended
   };
 
+  struct Call {
+    std::size_t module;  // 0: parameters that the root itself uses
+    std::vector<std::uint32_t> parameters;
+    bool reached;  // by autograd
+  };
+
   const Setup& setup() const { return *setup_; }
   bool has_main_weights(std::uint32_t p) const { return setup().scenario().dtype_of(p) != Dtype::float32; }
   Slice stepped(std::uint32_t p) const { return has_main_weights(p) ? params_[p].main_weights : params_[p].weights; }
 
-  std::vector<bool> called_modules(std::uint32_t backward) const;                             // ours: which modules the model calls
-  void forward(const std::vector<bool>& called);                                              // module.py: pre_forward, post_forward, at 0.6.1
-  std::vector<bool> in_graph(std::uint32_t backward, const std::vector<bool>& called) const;  // ours: which modules autograd reaches
-  void pre_backward(std::size_t module);                                                      // module.py: pre_backward, at 0.6.1
-  void backward(const events::Backward& event, ProgramWriter& w);                             // module.py: _make_grad_hook, at 0.6.1
-  void post_backward(Module& module, ProgramWriter& w);                                       // module.py: post_backward, at 0.6.1
-  void zero_grad(bool set_to_none, bool of_module, ProgramWriter& w);                         // ours: the loop's own code
-  void scale_gradients(double factor, ProgramWriter& w);                                      // ours: the loop's own code
-  void step(ProgramWriter& w);                                                                // optimizer.py: step_pre_hook, step_post_hook, at 0.6.1
-  Slice for_optimizer(std::uint32_t p, std::vector<Tensor>& made, ProgramWriter& w);          // optimizer.py: step_pre_hook, at 0.6.1
+  std::vector<Call> calls_of(std::uint32_t backward) const;                           // ours: which modules the model calls
+  void forward(const std::vector<Call>& calls);                                       // module.py: pre_forward, post_forward, at 0.6.1
+  void pre_backward(std::size_t module);                                              // module.py: pre_backward, at 0.6.1
+  void backward(const events::Backward& event, ProgramWriter& w);                     // module.py: _make_grad_hook, at 0.6.1
+  void post_backward(Module& module, ProgramWriter& w);                               // module.py: post_backward, at 0.6.1
+  void zero_grad(bool set_to_none, bool of_module, ProgramWriter& w);                 // ours: the loop's own code
+  void scale_gradients(double factor, ProgramWriter& w);                              // ours: the loop's own code
+  void step(ProgramWriter& w);                                                        // optimizer.py: step_pre_hook, step_post_hook, at 0.6.1
+  Slice for_optimizer(std::uint32_t p, std::vector<Tensor>& made, ProgramWriter& w);  // optimizer.py: step_pre_hook, at 0.6.1
   void raise(const events::Raise& event);
   void all_reduce(const events::AllReduce& event, ProgramWriter& w);  // ours: the loop's own code
   std::vector<ViewPiece> piece_of(std::uint32_t p, Slice slice) const { return {{slice, static_cast<std::int32_t>(p), params_[p].own.begin}}; }

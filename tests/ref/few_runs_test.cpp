@@ -77,19 +77,6 @@ TEST(few_runs, hold_small_shards_to_the_books) {
       }
 }
 
-// DistributedDataParallel divides what is an average already by eight once more: three bits that sums of numbers in bf16 need besides.
-TEST(few_runs, leave_room_for_averages_that_are_reduced_again) {
-  nlohmann::json low = loop_around("ddp", R"([{"backward": {}}, {"backward": {}}, {"backward": {}}, {"step": {}}])");
-  low["world_size"] = 8;
-  nlohmann::json on_the_wire = low;
-  low["model_dtype"] = "bf16";
-  on_the_wire["engine"]["config"]["comm_hook"] = "bf16_wrapper";
-  for (const nlohmann::json& document : {low, on_the_wire}) {
-    const ref::Verdict verdict = judge_few(read_scenario(document.dump(), ".").value()).verdict;
-    EXPECT_TRUE(verdict.clean()) << sentences(verdict);
-  }
-}
-
 TEST(few_runs, place_the_half_of_a_parameter_that_was_lost) {
   for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16}) {
     const Few few = judge_few(four_micro_batches(dtype), [](const Snapshot& x) {
@@ -392,6 +379,19 @@ TEST(few_runs, do_not_take_for_left_out_what_a_rank_did_not_live_to_show) {
   EXPECT_EQ(classes(verdict), Set{}) << sentences(verdict);
   const std::string said = "what ranks hold and apply at events that a run on probes did not come through";
   EXPECT_EQ(std::count(verdict.left_out.begin(), verdict.left_out.end(), said), 1);
+}
+
+// DistributedDataParallel divides what is an average already by eight once more: three bits that sums of numbers in bf16 need besides.
+TEST(few_runs, leave_room_for_averages_that_are_reduced_again) {
+  nlohmann::json low = loop_around("ddp", R"([{"backward": {}}, {"backward": {}}, {"backward": {}}, {"step": {}}])");
+  low["world_size"] = 8;
+  nlohmann::json on_the_wire = low;
+  low["model_dtype"] = "bf16";
+  on_the_wire["engine"]["config"]["comm_hook"] = "bf16_wrapper";
+  for (const nlohmann::json& document : {low, on_the_wire}) {
+    const ref::Verdict verdict = judge_few(read_scenario(document.dump(), ".").value()).verdict;
+    EXPECT_TRUE(verdict.clean()) << sentences(verdict);
+  }
 }
 
 }  // namespace

@@ -222,6 +222,8 @@ TEST(ddp_config, names_the_place_of_what_is_wrong) {
   EXPECT_EQ(place(R"({"comm_hook": "powerSGD", "PowerSGDState": {"matrix_approximation_rank": 0}})"), "/engine/config/PowerSGDState/matrix_approximation_rank");
   EXPECT_EQ(place(R"({"bucket_cap_mb_list": [1, 0]})"), "/engine/config/bucket_cap_mb_list/1");
   EXPECT_EQ(place(R"({"grad_scaler": {"init_scale": 3}})"), "/engine/config/grad_scaler/init_scale");
+  EXPECT_EQ(place(R"({"grad_scaler": {"growth_factor": 1}})"), "/engine/config/grad_scaler/growth_factor");
+  EXPECT_EQ(place(R"({"grad_scaler": {"backoff_factor": 1}})"), "/engine/config/grad_scaler/backoff_factor");
   EXPECT_EQ(place(R"({"delay_all_reduce": {"params": [], "hook": "a"}})"), "/engine/config/delay_all_reduce/params");
 }
 

@@ -63,5 +63,17 @@ TEST(weight_fetches, of_ranks_that_ran_the_same_modules_in_events_of_their_own_a
   EXPECT_TRUE(found_in_turn("w1").contains("engine-error")) << "it ran another module";
 }
 
+// The first rank steps alone. Ranks of the other part of the model wait where they compare what they recorded, and reduce nothing.
+TEST(weight_fetches, of_tensor_parallel_ranks_are_compared_over_the_world) {
+  nlohmann::json document = testing::loop_around("deepspeed", R"([{"backward": {}}, {"step": {}}, {"step": {"ranks": [0]}}, {"backward": {}}, {"step": {}}])",
+                                                 R"({"zero_optimization": {"stage": 3}, "fp16": {"enabled": true}})");
+  document["world_size"] = 4;
+  document["layout"] = {{"tp", 2}};
+  document.erase("model_dtype");
+  const auto scenario = read_scenario(document.dump(), ".");
+  ASSERT_TRUE(scenario) << (scenario ? "" : scenario.error().text());
+  EXPECT_EQ(testing::classes(testing::judge(*scenario)), std::set<std::string>{"deadlock"});
+}
+
 }  // namespace
 }  // namespace gradledger

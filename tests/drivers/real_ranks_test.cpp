@@ -252,7 +252,7 @@ TEST(ranks, are_started_again_after_a_failure) {
 }
 
 TEST(ranks, that_failed_and_ended_do_not_fail_the_next_scenario_for_it) {
-  const auto them = ranks("fails");
+  const auto them = ranks("fails-and-ends");
   for (int run = 0; run < 3; ++run) {
     try {
       judged(*them, scenario());

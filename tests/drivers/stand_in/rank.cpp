@@ -63,7 +63,11 @@ class Rank {
       return refuse(error);
     }
     if (is("is-silent-at-first") && odd_one()) pause();
-    if (is("fails")) return events_.send({{"type", "failure"}, {"text", "cannot go on"}, {"traceback", "line 1"}});
+    if (is("fails") || is("fails-and-ends")) {
+      events_.send({{"type", "failure"}, {"text", "cannot go on"}, {"traceback", "line 1"}});
+      if (is("fails-and-ends")) _exit(1);
+      return;
+    }
     stopped_ = false;
     stops_at_error_ = message["engine"].at("after_error") == "stop";
     weights_.clear();

@@ -28,6 +28,8 @@ def run(rank, meet, seen):
                 optimizer.step()
                 optimizer.zero_grad()
     seen[rank] = ddp.module.a.detach()
+    dist.barrier()  # nobody leaves while the other may still be at the reductions
+    dist.destroy_process_group()
 
 if __name__ == "__main__":
     seen = torch.zeros(2, 2).share_memory_()

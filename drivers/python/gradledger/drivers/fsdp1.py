@@ -1,6 +1,7 @@
 """PyTorch's FullyShardedDataParallel (FSDP1): parameters of a module are joined to a flat one, which is cut in equal parts."""
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any, Iterable, Mapping
 
@@ -162,12 +163,14 @@ class Fsdp1(TorchLoop):
 
     def held(self, weights: torch.Tensor) -> torch.Tensor:
         """A backward that raised has not let go of the weights that were gathered for it. The next forward gathers the shards anew."""
-        if weights.numel() == sum(size for _, _, size in self.pieces(weights)):
+        pieces = list(self.pieces(weights))
+        numel = sum(size for _, _, size in pieces)
+        if weights.numel() == numel:
             return weights
         handle = next(handle for handle in self.flat if weights is handle.flat_param or any(weights is of for of in handle.flat_param._params or ()))
-        shard = [piece for piece in self.shard(handle) if piece[2]]
-        begin = 0 if weights is handle.flat_param else sum(size for _, _, size in shard[:next((at for at, piece in enumerate(shard) if [piece] == self.pieces(weights)), 0)])
-        return handle.flat_param._local_shard.detach()[begin:begin + sum(size for _, _, size in self.pieces(weights))]
+        in_front = itertools.takewhile(lambda piece: piece not in pieces, self.shard(handle))  # of what the shard has before these
+        begin = sum(size for _, _, size in in_front) if pieces else 0
+        return handle.flat_param._local_shard.detach()[begin:begin + numel]
 
     def enter_no_sync(self) -> None:
         self.enter_block(self.module.no_sync())

@@ -35,23 +35,18 @@ void DeepSpeedEngine::clip_by(double norm, ProgramWriter& w) {
 void DeepSpeedEngine::all_reduce(const events::AllReduce& event, ProgramWriter& w) {
   const ProcessGroup group = group_named(scenario(), context_.timeline->contract.groups, context_.timeline->group_names[event.over], rank());
   if (group.size() == 1) return;
-  const bool is_theirs = group.id == peers().id && sequence_ranks() == 1;
-  const CollectiveCall call{.purpose = Purpose::user, .group = group.id, .communicator = is_theirs ? worlds_communicator() : group.communicator};
-  const auto reduce = [&](Slice tensor) {
-    CollectiveCall of_tensor = call;
-    of_tensor.input = of_tensor.output = tensor;
-    w.collective(of_tensor);
-  };
+  const bool averages_over_it = group.id == peers().id && sequence_ranks() == 1;
+  const std::uint32_t communicator = averages_over_it ? worlds_communicator() : group.communicator;
   if (!event.of_gradients) {
     Tensor scalar = tensors_.allocate(w, "loop_scalar", Dtype::float32, 1);
     w.fill(scalar.slice, 1.0);
-    reduce(scalar.slice);
+    w.collective({.purpose = Purpose::user, .group = group.id, .communicator = communicator, .input = scalar.slice, .output = scalar.slice});
     tensors_.drop(w, scalar);
     return;
   }
   for (const std::uint32_t p : learned()) {
     if (!grad_[p].defined() || numel(p) == 0) continue;
-    reduce(grad_[p].slice);
+    w.collective({.purpose = Purpose::user, .group = group.id, .communicator = communicator, .input = grad_[p].slice, .output = grad_[p].slice});
     if (event.mean) w.divide(grad_[p].slice, group.size());
   }
 }

@@ -114,9 +114,10 @@ struct Approximation {
 
 // Ranks that run the same micro-batches on the same part of a model, as tensor-parallel ones do: what a gradient that all of them have is due.
 struct GradientShare {
-  std::vector<std::uint32_t> first;  // by rank: the first of its ranks
-  bool copies = false;               // all of them compute the same, and that of the first stands for it; else the gradient is a sum over them
-  Rational divisor{1};               // of the sum
+  std::vector<std::uint32_t> first;            // by rank: the first of its ranks
+  bool copies = false;                         // all of them compute the same, and that of the first stands for it; else the gradient is a sum over them
+  Rational divisor{1};                         // of the sum
+  std::vector<std::uint32_t> average_group{};  // by rank, of those that stand for a share; empty: the contract's
 
   bool operator==(const GradientShare&) const = default;
 };
@@ -178,7 +179,9 @@ struct Contract {
   // Whether what one rank contributes to a parameter is due in what the other applies.
   bool due_on(std::uint32_t rank, std::uint32_t other, std::uint32_t parameter) const {
     const GradientShare* of = share(parameter);
-    return of ? average_together(of->first[rank], of->first[other]) : average_together(rank, other);
+    if (!of) return average_together(rank, other);
+    const std::uint32_t one = of->first[rank], another = of->first[other];
+    return of->average_group.empty() ? average_together(one, another) : of->average_group[one] == of->average_group[another];
   }
   Rational share_divisor(std::uint32_t parameter) const { return share_of.empty() ? Rational(1) : shares[share_of[parameter]].divisor; }
   const OptimizerConfig& optimizer_of(std::uint32_t parameter) const { return optimizers.size() == 1 ? optimizers[0] : optimizers[parameter]; }

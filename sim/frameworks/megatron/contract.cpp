@@ -39,6 +39,21 @@ std::vector<std::uint32_t> average_groups(const Scenario& s, const Groups& group
   return out;
 }
 
+// Where no parameter had a share: every rank's gradient stands for itself.
+void share_with_nobody(const Scenario& s, Contract& out) {
+  if (!out.share_of.empty()) return;
+  GradientShare own{std::vector<std::uint32_t>(s.world_size), true, Rational(1)};
+  std::iota(own.first.begin(), own.first.end(), 0u);
+  out.shares = {std::move(own)};
+  out.share_of.assign(s.parameters.size(), 0);
+}
+
+void share_as(std::uint32_t p, const GradientShare& share, Contract& out) {
+  const auto known = std::find(out.shares.begin(), out.shares.end(), share);
+  out.share_of[p] = static_cast<std::uint32_t>(known - out.shares.begin());
+  if (known == out.shares.end()) out.shares.push_back(share);
+}
+
 // Both ends of a pipeline add up what they have of an embedding that they share, though each end averages with others.
 void share_embeddings(const Scenario& s, const MegatronConfig& config, Contract& out) {
   if (out.average_group.empty() || s.engine.pipeline_stages == 1) return;
@@ -46,14 +61,21 @@ void share_embeddings(const Scenario& s, const MegatronConfig& config, Contract&
   for (std::uint32_t p = 0; p < s.parameters.size(); ++p) {
     const bool whole = !s.parameters[p].part && !stated_sets(s, "tp").empty();  // and copied by tensor-parallel ranks, of whose copies one stands for all
     if (!config.attributes_of(s.parameters[p].name).shared_embedding || whole) continue;
-    if (out.share_of.empty()) {
-      GradientShare own{std::vector<std::uint32_t>(s.world_size), true, Rational(1)};
-      std::iota(own.first.begin(), own.first.end(), 0u);
-      out.shares = {std::move(own)};
-      out.share_of.assign(s.parameters.size(), 0);
-    }
-    if (out.shares.back() != of_both_ends) out.shares.push_back(of_both_ends);
-    out.share_of[p] = static_cast<std::uint32_t>(out.shares.size() - 1);
+    share_with_nobody(s, out);
+    share_as(p, of_both_ends, out);
+  }
+}
+
+// Experts average with the ranks that have the same ones: with fewer "etp" than "tp", those of several places in "tp".
+void share_experts(const Scenario& s, Contract& out) {
+  if (out.average_group.empty() || s.contract.average_over != "world") return;
+  const std::vector<std::uint32_t> groups = first_expert_data_parallel(s);
+  for (std::uint32_t p = 0; p < s.parameters.size(); ++p) {
+    if (!s.parameters[p].expert) continue;
+    share_with_nobody(s, out);
+    GradientShare share = *out.share(p);
+    share.average_group = groups;
+    share_as(p, share, out);
   }
 }
 
@@ -101,6 +123,7 @@ Contract megatron_contract(const Scenario& s, const MegatronConfig& config, cons
   out.holders = holders_by(s, [&](std::uint32_t r, std::uint32_t p) { return on_rank(s, config, r, p); });
   share_gradients(s, out.groups, out);
   share_embeddings(s, config, out);
+  share_experts(s, out);
   out.boundary = {1, false, false, "step()"};
   out.replicates_reduced = !config.ddp.use_distributed_optimizer;
   out.accumulation = config.ddp.grad_reduce_in_fp32 ? Dtype::float32 : s.model_dtype;

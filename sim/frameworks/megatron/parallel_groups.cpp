@@ -178,6 +178,13 @@ std::vector<std::uint32_t> first_data_parallel(const Scenario& s) {
   return out;
 }
 
+std::vector<std::uint32_t> first_expert_data_parallel(const Scenario& s) {
+  const Axes axes(s);
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t r = 0; r < s.world_size; ++r) out.push_back(axes.alike({"etp", "pp", "ep"}, r).front());
+  return out;
+}
+
 std::vector<std::uint32_t> last_stages(const Scenario& s, const RankList& ranks) {
   const Axes axes(s);
   std::vector<std::uint32_t> out;

@@ -38,6 +38,9 @@ void meet_in(const ProcessGroup& group, CollectiveCall call, ProgramWriter& w);
 // Of each rank, the first of those that average dense gradients with it.
 std::vector<std::uint32_t> first_data_parallel(const Scenario& scenario);
 
+// Likewise of those that average experts with it.
+std::vector<std::uint32_t> first_expert_data_parallel(const Scenario& scenario);
+
 // Of each of these ranks, the last one of its own pipeline.
 std::vector<std::uint32_t> last_stages(const Scenario& scenario, const RankList& ranks);
 

@@ -74,7 +74,7 @@ void MegatronEngine::zero_grad(bool set_to_none, ProgramWriter& w) {
 void MegatronEngine::own_event(const events::OfFramework& event, ProgramWriter& w) {
   if (event.name == finalize_event) finalize(w);
   else if (event.name == schedule_event) call_.begin(setup(), ddp_, w);
-  else if (event.name == start_grad_sync_event) ddp_.start_grad_sync(w);
+  else if (event.name == start_grad_sync_event) begin_groups(false, w);
   else ddp_.start_param_sync(true, w);
 }
 
@@ -171,21 +171,25 @@ std::optional<std::vector<std::uint64_t>> MegatronEngine::tokens_of_window() con
   return out;
 }
 
-void MegatronEngine::finalize(ProgramWriter& w) {
+void MegatronEngine::finalize(ProgramWriter& w) { begin_groups(true, w); }
+
+void MegatronEngine::begin_groups(bool finish, ProgramWriter& w) {
   group_at_ = 0;
-  finish_groups(w);
+  finishes_ = finish;
+  reduce_groups(w);
 }
 
 // Where gradients are checked, the host reads the norm of each bucket before it is reduced.
-void MegatronEngine::finish_groups(ProgramWriter& w) {
+void MegatronEngine::reduce_groups(ProgramWriter& w) {
   for (; group_at_ < ddp_.groups().size(); ++group_at_) {
     BucketGroup& group = ddp_.groups()[group_at_];
     if (setup().config->ddp.check_for_nan_in_grad && !setup().behaviour.skips_nan_check && !linear()) {
       emit_norm(scratch_, {group.grads()}, local_norm_, w);
       return read(w, Stage::local_norm, local_norm_);
     }
-    group.finish_grad_sync(w);
+    reduce(group, w);
   }
+  if (!finishes_) return;
   model_gradients_.finish(ddp_, tokens_of_window(), w);
   finalized_ = event_;
   reduced_ = true;
@@ -203,8 +207,13 @@ void MegatronEngine::local_norm_is(double norm, ProgramWriter& w) {
     throw FrameworkError{
         "RuntimeError",
         "Rank " + rank + ": Unexpected result inf (message='found Inf in local grad norm for bucket #0 in backward pass before data-parallel communication collective')"};
-  ddp_.groups()[group_at_++].finish_grad_sync(w);
-  finish_groups(w);
+  reduce(ddp_.groups()[group_at_++], w);
+  reduce_groups(w);
+}
+
+void MegatronEngine::reduce(BucketGroup& group, ProgramWriter& w) const {
+  if (finishes_) group.finish_grad_sync(w);
+  else group.start_grad_sync(w);
 }
 
 // ---- snapshots ----------------------------------------------------------------------------------------------------------------------

@@ -50,9 +50,11 @@ class MegatronEngine final : public Engine {
   double loss_factor(const events::Backward& event) const;         // schedules.py: forward_step_calc_loss, at 0.16.1
   std::optional<std::vector<std::uint64_t>> tokens_of_window() const;
 
-  void finalize(ProgramWriter& w);                    // finalize_model_grads.py: finalize_model_grads, at 0.16.1
-  void finish_groups(ProgramWriter& w);               // distributed_data_parallel.py: finish_grad_sync, at 0.16.1
-  void local_norm_is(double norm, ProgramWriter& w);  // param_and_grad_buffer.py: check_grads, at 0.16.1
+  void finalize(ProgramWriter& w);                          // finalize_model_grads.py: finalize_model_grads, at 0.16.1
+  void begin_groups(bool finish, ProgramWriter& w);         // distributed_data_parallel.py: finish_grad_sync, and start_grad_sync, at 0.16.1
+  void reduce_groups(ProgramWriter& w);                     // likewise: distributed_data_parallel.py: finish_grad_sync, start_grad_sync, at 0.16.1
+  void reduce(BucketGroup& group, ProgramWriter& w) const;  // param_and_grad_buffer.py: finish_grad_sync, start_grad_sync, at 0.16.1
+  void local_norm_is(double norm, ProgramWriter& w);        // param_and_grad_buffer.py: check_grads, at 0.16.1
 
   void step(ProgramWriter& w);                           // optimizer.py: ChainedOptimizer.step, at 0.16.1
   void prepare_grads(ProgramWriter& w);                  // optimizer.py: prepare_grads, at 0.16.1
@@ -76,7 +78,8 @@ class MegatronEngine final : public Engine {
   ScheduleCall call_;
   double gradient_scale_ = 1;  // of what the last backward made of the loss
 
-  std::size_t group_at_ = 0;  // of a finalize that waits for a norm
+  std::size_t group_at_ = 0;  // of an event that waits for a norm
+  bool finishes_ = true;      // whether that is a finalize
   std::size_t child_at_ = 0;  // of a step that waits
   bool found_inf_ = false;
   std::vector<double> squares_;  // of norms, by optimizer or of all

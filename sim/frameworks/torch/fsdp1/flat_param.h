@@ -122,6 +122,7 @@ class FlatParamHandle {
   std::optional<std::uint32_t> hooked_accumulator;
   bool views_changed_in_place = false;
   // ---- prefetching
+  std::size_t views_made_at = 0;  // of one that is prefetched: among the nodes of the forward's graph
   bool prefetched = false, ran_pre_backward_hook = false, needs_pre_forward_unshard = false, needs_pre_backward_unshard = false;
   std::optional<std::uint32_t> pre_forward_order_index, post_forward_index;
 

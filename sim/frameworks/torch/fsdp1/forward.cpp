@@ -32,12 +32,13 @@ void reshard(std::uint32_t module, bool free_unsharded, const Pass& pass) {
 }
 
 // As the training state would be where the target's own turn came.
-void prefetch_forward(std::uint32_t module, const Pass& pass) {
+void prefetch_forward(std::uint32_t module, std::size_t nodes, const Pass& pass) {
   FlatParamHandle& h = pass.s.handles[module];
   if (h.training_state != HandleTrainingState::forward || !pass.s.config->forward_prefetch || !h.pre_forward_order_index) return;
   if (*h.pre_forward_order_index + 1 >= pass.s.pre_forward_order.size()) return;
   FlatParamHandle& target = pass.s.handles[pass.s.pre_forward_order[*h.pre_forward_order_index + 1]];
   if (!target.needs_pre_forward_unshard || target.prefetched) return;
+  target.views_made_at = nodes;
   const HandleTrainingState before = std::exchange(target.training_state, HandleTrainingState::forward);
   unshard(pass.s.pre_forward_order[*h.pre_forward_order_index + 1], pass);
   target.training_state = before;
@@ -138,6 +139,12 @@ void FullyShardedDataParallel::pre_forward(std::uint32_t module, std::uint32_t o
     shared_.states[module] = TrainingState::forward_backward;
     return;
   }
+  // Where weights were gathered ahead their views were made with them, before the forward of the module that did so.
+  const std::size_t made_at = config_->forward_prefetch && h.prefetched ? std::min(h.views_made_at, graph.size()) : graph.size();
+  const auto insert_views = [&] {
+    const Node views{Node::Kind::accumulate_grad, module, h.views_accumulator, h.views_forward, ordinal};
+    if (uses_module(ordinal, module)) graph.insert(graph.begin() + static_cast<std::ptrdiff_t>(made_at), views);
+  };
   if (h.training_state != HandleTrainingState::backward_pre) {
     shared_.states[module] = TrainingState::forward_backward;
     if (shared_.iteration == 0 && !h.pre_forward_order_index) {
@@ -148,11 +155,13 @@ void FullyShardedDataParallel::pre_forward(std::uint32_t module, std::uint32_t o
     if (!h.prefetched) unshard(module, pass);
     h.needs_pre_forward_unshard = false;
     wait_stream(pass.w, Stream::compute, Stream::all_gather);
-    prefetch_forward(module, pass);
+    insert_views();
+    prefetch_forward(module, graph.size(), pass);
     // _register_post_backward_hook: once, in the first forward since the last backward that was over.
     if (!h.hooked_accumulator) h.hooked_accumulator = h.accumulator;
+    return;
   }
-  if (uses_module(ordinal, module)) graph.push_back({Node::Kind::accumulate_grad, module, h.views_accumulator, h.views_forward, ordinal});
+  insert_views();
 }
 
 // _post_forward_reshard is in it: the root keeps its weights for the backward.

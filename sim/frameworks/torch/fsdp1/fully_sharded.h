@@ -142,12 +142,12 @@ class FullyShardedDataParallel final : public Engine {
 };
 
 // ours: hooks that need a handle alone
-void unshard(std::uint32_t module, const Pass& pass);                       // _runtime_utils.py: _unshard, at torch 2.13
-void reshard(std::uint32_t module, bool free_unsharded, const Pass& pass);  // _runtime_utils.py: _reshard, at torch 2.13
-bool should_free_in_backward(std::uint32_t module, const Shared& s);        // _runtime_utils.py: _should_free_in_backward, at torch 2.13
-void prefetch_forward(std::uint32_t module, const Pass& pass);              // _runtime_utils.py: _prefetch_handle, at torch 2.13
-void prefetch_backward(std::uint32_t module, const Pass& pass);             // _runtime_utils.py: _prefetch_handle, at torch 2.13
-void reduce_grad(std::uint32_t module, const Pass& pass);                   // _runtime_utils.py: _reduce_grad, at torch 2.13
-void reduce_grad_no_shard(std::uint32_t module, const Pass& pass);          // _runtime_utils.py: _reduce_grad_no_shard, at torch 2.13
+void unshard(std::uint32_t module, const Pass& pass);                              // _runtime_utils.py: _unshard, at torch 2.13
+void reshard(std::uint32_t module, bool free_unsharded, const Pass& pass);         // _runtime_utils.py: _reshard, at torch 2.13
+bool should_free_in_backward(std::uint32_t module, const Shared& s);               // _runtime_utils.py: _should_free_in_backward, at torch 2.13
+void prefetch_forward(std::uint32_t module, std::size_t nodes, const Pass& pass);  // _runtime_utils.py: _prefetch_handle, at torch 2.13
+void prefetch_backward(std::uint32_t module, const Pass& pass);                    // _runtime_utils.py: _prefetch_handle, at torch 2.13
+void reduce_grad(std::uint32_t module, const Pass& pass);                          // _runtime_utils.py: _reduce_grad, at torch 2.13
+void reduce_grad_no_shard(std::uint32_t module, const Pass& pass);                 // _runtime_utils.py: _reduce_grad_no_shard, at torch 2.13
 
 }  // namespace gradledger::torch::flat_sharded

@@ -43,6 +43,7 @@ class MegatronFsdpV2 final : public Wrapper {
     return v2::layout_of(scenario, v2_config_of(scenario), rank).owned_of(parameter).numel();
   }
   bool tells_offsets() const override { return false; }
+  bool tells_gathers() const override { return false; }
 };
 
 }  // namespace

@@ -69,6 +69,7 @@ void Replay::take_collectives(std::span<const Rank> ranks) {
     for (const Op& op : program.ops) {
       if (op.kind != OpKind::collective) continue;
       const CollectiveCall& c = program.collectives[op.index];
+      if (c.purpose == Purpose::parameter && !wrapper_.tells_gathers()) continue;
       Moment& moment = moments_[r][op.event];
       if (const auto transfer = transfers_.find({r, c.group, c.sequence}); transfer != transfers_.end())
         moment.transfers[static_cast<std::uint32_t>(moment.collectives.size())] = transfer->second;

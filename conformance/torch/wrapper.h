@@ -44,6 +44,8 @@ class Wrapper {
   virtual bool tells_offsets() const { return true; }
   // Whether it gathers into a list of tensors, which the recorder names so.
   virtual bool gathers_into_lists() const { return false; }
+  // Whether the recorder has gathers of weights among its collectives.
+  virtual bool tells_gathers() const { return true; }
   // What the recorder calls a buffer of the engine's.
   virtual std::string recorded_name(const std::string& buffer) const { return buffer; }
 };

@@ -54,20 +54,39 @@ ShardedRun run(std::vector<ScriptItem> script, const char* config_text, const st
   EXPECT_FALSE(v2_refusal(s, config));
   return testing::sharded_run(
       s, v2_contract(s, config), [&](const EngineContext& context) { return std::make_unique<FsdpModules>(context, config, behaviour_of(s.engine.as_of).value()); },
-      [](const CollectiveCall& c) { return c.kind == CollectiveKind::reduce_scatter ? "scatter" : "all"; });
+      [](const CollectiveCall& c) { return c.kind == CollectiveKind::reduce_scatter ? "scatter"
+                                           : c.kind == CollectiveKind::all_gather   ? "gather"
+                                                                                    : "all"; });
+}
+
+// Behind the gathers of weights, which come first in an event.
+std::string reductions(const std::string& calls) {
+  const std::size_t last = calls.rfind("gather"), end = last == std::string::npos ? 0 : calls.find(", ", last);
+  return end == 0 ? calls : end == std::string::npos ? "" : calls.substr(end + 2);
+}
+
+// The root gathers w0's, and each module the next one ahead: forwards from the root on, backwards from the last.
+TEST(megatron_fsdp_v2_gathers, go_ahead_by_one_module) {
+  EXPECT_EQ(run({backward}, together).calls[0], "gather 2, gather 6, gather 2, gather 6, scatter 12, scatter 4");
+  EXPECT_EQ(run({backward}, apart).calls[0], "gather 2, gather 3, gather 3, gather 2, gather 3, gather 3, scatter 6, scatter 6, scatter 4");
+}
+
+// What was gathered ahead and not used is there still in the next forward.
+TEST(megatron_fsdp_v2_gathers, are_not_repeated_of_a_module_that_nobody_called) {
+  EXPECT_EQ(run({using_only({"w0"}), using_only({"w0"})}, together).calls[1], "gather 2, gather 2, scatter 4");
 }
 
 TEST(megatron_fsdp_v2_backwards, reduce_module_by_module_from_the_last) {
-  EXPECT_EQ(run({backward}, apart).calls[0], "scatter 6, scatter 6, scatter 4");
-  EXPECT_EQ(run({backward}, together).calls[0], "scatter 12, scatter 4");
+  EXPECT_EQ(reductions(run({backward}, apart).calls[0]), "scatter 6, scatter 6, scatter 4");
+  EXPECT_EQ(reductions(run({backward}, together).calls[0]), "scatter 12, scatter 4");
   EXPECT_EQ(run({no_sync({backward})}, apart).calls.size(), 1u);
 }
 
 TEST(megatron_fsdp_v2_backwards, leave_a_module_that_lacks_a_gradient_unreduced) {
   const ShardedRun seen = run({using_only({"w0", "w1"}), backward}, together);
-  EXPECT_EQ(seen.calls.at(0), "scatter 4");
-  EXPECT_EQ(seen.calls.at(1), "scatter 12, scatter 4");
-  EXPECT_EQ(run({using_only({"w0", "w1"})}, together, {{"reduces_unfinished", "yes"}}).calls[0], "scatter 4, scatter 12");  // at the end
+  EXPECT_EQ(reductions(seen.calls.at(0)), "scatter 4");
+  EXPECT_EQ(reductions(seen.calls.at(1)), "scatter 12, scatter 4");
+  EXPECT_EQ(reductions(run({using_only({"w0", "w1"})}, together, {{"reduces_unfinished", "yes"}}).calls[0]), "scatter 4, scatter 12");  // at the end
 }
 
 TEST(megatron_fsdp_v2_backwards, raise_behind_an_unfinished_one_where_modules_have_phases) {
@@ -78,10 +97,10 @@ TEST(megatron_fsdp_v2_backwards, raise_behind_an_unfinished_one_where_modules_ha
 
 TEST(megatron_fsdp_v2_copies, are_averaged_by_the_last_backward_or_by_the_step) {
   const ShardedRun last = run({no_sync({backward}), backward, step}, copied), never = run({no_sync({backward}), step}, copied);
-  EXPECT_EQ(last.calls.at(1), "scatter 6, scatter 6, scatter 4");
-  EXPECT_EQ(last.calls.at(3), "scatter 6, all 6, scatter 6, all 6, scatter 4, all 4");
+  EXPECT_EQ(reductions(last.calls.at(1)), "scatter 6, scatter 6, scatter 4");
+  EXPECT_EQ(reductions(last.calls.at(3)), "scatter 6, all 6, scatter 6, all 6, scatter 4, all 4");
   EXPECT_FALSE(last.calls.contains(4));
-  EXPECT_EQ(never.calls.at(3), "all 4, all 5, all 6");  // parameter by parameter, without what lies behind them
+  EXPECT_EQ(reductions(never.calls.at(3)), "all 4, all 5, all 6");  // parameter by parameter, without what lies behind them
 }
 
 TEST(megatron_fsdp_v2_streams, are_ordered) {

@@ -14,6 +14,7 @@ FsdpModules::FsdpModules(const EngineContext& context, const V2Config& config, c
   const std::vector<ParameterGroup>& all = setup().layout.groups;
   for (std::uint32_t g = 0; g < all.size(); ++g) {
     if (modules_.size() <= all[g].unit) modules_.resize(all[g].unit + 1);
+    modules_[all[g].unit].laid.push_back(g);
     for (std::size_t at = 0; at < all[g].parameters.size(); ++at) params_[all[g].parameters[at]] = {all[g].unit, groups_.size(), at, setup().layout.owned(all[g], at), {}, {}};
     if (!all[g].requires_grad) continue;
     modules_[all[g].unit].groups.push_back(groups_.size());
@@ -95,30 +96,64 @@ std::vector<FsdpModules::Call> FsdpModules::calls_of(std::uint32_t backward) con
   return out;
 }
 
-// A module gathers the one behind it ahead of its forward, in the order that they have in the model, whether this forward calls it or not. One that is in a
-// phase of its own still is taken to compute anew, which gathers nothing ahead and keeps what is gathered.
-void FsdpModules::forward(const std::vector<Call>& calls) {
-  const auto run = [this](std::size_t m) {
+// What a gather brings is not modelled. That ranks meet in it is: those that call other modules wait for each other there.
+void FsdpModules::unshard(std::size_t m, ProgramWriter& w) {
+  Module& module = modules_[m];
+  if (std::exchange(module.gathered, true)) return;
+  const OnStream on(w, Stream::all_gather);
+  for (const std::uint32_t g : module.laid) {
+    const ParameterGroup& group = setup().layout.groups[g];
+    const Tensor whole = tensors_.allocate(w, "unsharded_model_weight[" + setup().parameter(group.parameters.front()).name + "]", group.dtype, group.numel);
+    const std::uint64_t share = Layout::share(group, setup().layout.shard.size());
+    const Slice own = whole.slice.part(share * setup().layout.owner, share);
+    w.fill(own, 0.0);
+    w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::parameter, .group = setup().layout.shard.id, .input = own, .output = whole.slice});
+    module.unsharded.push_back(whole);
+  }
+  module.unshard_event = w.record();
+}
+
+void FsdpModules::reshard(Module& module, ProgramWriter& w) {
+  const std::uint32_t used = w.record();
+  const OnStream on(w, Stream::all_gather);
+  w.wait(used);
+  for (const Tensor& whole : std::exchange(module.unsharded, {})) tensors_.drop(w, whole);
+  module.gathered = false;
+}
+
+// A module gathers the one behind it ahead, in the order that they have in the model, whether this forward calls it or not.
+void FsdpModules::pre_forward(std::size_t m, ProgramWriter& w) {
+  unshard(m, w);
+  w.wait(modules_[m].unshard_event);
+  if (m + 1 < modules_.size()) unshard(m + 1, w);
+}
+
+// One that is in a phase of its own still is taken to compute anew, which gathers nothing ahead and keeps what is gathered.
+void FsdpModules::forward(const std::vector<Call>& calls, ProgramWriter& w) {
+  const auto begins = [&](std::size_t m) {
     modules_[m].ready.clear();
-    if (setup().behaviour.raises_unfinished && modules_[m].unfinished) return;
-    modules_[m].gathered = false;
-    if (m + 1 < modules_.size()) modules_[m + 1].gathered = true;
+    if (setup().behaviour.raises_unfinished && modules_[m].unfinished) return false;
+    pre_forward(m, w);
+    return true;
   };
-  run(0);
+  const bool root = begins(0);
   for (const Call& call : calls)
-    if (call.module != 0) run(call.module);
+    if (call.module != 0 && begins(call.module)) reshard(modules_[call.module], w);
+  if (root) reshard(modules_[0], w);
 }
 
 // ---- backward -----------------------------------------------------------------------------------------------------------------------
 
 // From the root to the last module, and from there to the first, each gathers the next.
-void FsdpModules::pre_backward(std::size_t m) {
+void FsdpModules::pre_backward(std::size_t m, ProgramWriter& w) {
   Module& module = modules_[m];
   if (module.unfinished && setup().behaviour.raises_unfinished) throw FrameworkError{"RuntimeError", "Invalid FSDP module phase transition: Phase.BACKWARD -> Phase.BACKWARD."};
-  const bool learns = module.parameters > 0;  // else its backward ends here
-  module.gathered = module.unfinished = learns;
+  unshard(m, w);
+  w.wait(module.unshard_event);
   const std::size_t next = m == 0 ? modules_.size() - 1 : m - 1;
-  if (next != 0) modules_[next].gathered = true;
+  if (next != 0) unshard(next, w);
+  module.unfinished = module.parameters > 0;
+  if (!module.unfinished) reshard(module, w);  // its backward ends here
 }
 
 void FsdpModules::backward(const events::Backward& event, ProgramWriter& w) {
@@ -127,14 +162,14 @@ void FsdpModules::backward(const events::Backward& event, ProgramWriter& w) {
   const std::vector<double>& of_loop = timeline.backwards[event.ordinal].loss_factor;
   const double factor = of_loop.empty() ? 1.0 : of_loop[rank];
   const std::vector<Call> calls = calls_of(event.ordinal);
-  forward(calls);
-  pre_backward(0);
+  forward(calls, w);
+  pre_backward(0, w);
   // From the last call on, to that which has the parameter.
   std::size_t at = calls.size();
   const auto has = [&](std::uint32_t p) { return at < calls.size() && std::find(calls[at].parameters.begin(), calls[at].parameters.end(), p) != calls[at].parameters.end(); };
   const auto begin_up_to = [&](std::uint32_t p) {
     while (at > 0 && !has(p))
-      if (const Call& call = calls[--at]; call.module != 0 && call.reached) pre_backward(call.module);
+      if (const Call& call = calls[--at]; call.module != 0 && call.reached) pre_backward(call.module, w);
   };
   for (const std::uint32_t p : timeline.ready_order(setup().scenario(), event.ordinal, rank)) {
     if (!setup().parameter(p).has_gradient()) continue;
@@ -159,7 +194,8 @@ void FsdpModules::backward(const events::Backward& event, ProgramWriter& w) {
 void FsdpModules::post_backward(Module& module, ProgramWriter& w) {
   for (const std::size_t g : module.groups) groups_[g].reduce(is_last_microbatch_, tensors_, w);
   module.ready.clear();
-  module.gathered = module.unfinished = false;
+  module.unfinished = false;
+  reshard(module, w);
 }
 
 // ---- zero_grad and step -------------------------------------------------------------------------------------------------------------

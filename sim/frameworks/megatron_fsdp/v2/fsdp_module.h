@@ -33,10 +33,13 @@ class FsdpModules final : public Engine {
     Slice weights, main_weights;                // of that part; of fp32 the first alone
   };
   struct Module {
+    std::vector<std::uint32_t> laid;  // all of its groups, in the layout
     std::vector<std::size_t> groups;  // that learn
     std::size_t parameters = 0;       // of those groups
     std::vector<std::uint32_t> ready;
-    bool gathered = false;    // its parameters are the whole ones
+    bool gathered = false;  // its parameters are the whole ones
+    std::vector<Tensor> unsharded;
+    std::uint32_t unshard_event = no_index;
     bool unfinished = false;  // a backward has begun and not ended
   };
 
@@ -51,8 +54,11 @@ class FsdpModules final : public Engine {
   Slice stepped(std::uint32_t p) const { return has_main_weights(p) ? params_[p].main_weights : params_[p].weights; }
 
   std::vector<Call> calls_of(std::uint32_t backward) const;                           // ours: which modules the model calls
-  void forward(const std::vector<Call>& calls);                                       // module.py: pre_forward, post_forward, at 0.6.1
-  void pre_backward(std::size_t module);                                              // module.py: pre_backward, at 0.6.1
+  void unshard(std::size_t module, ProgramWriter& w);                                 // module.py: _unshard_parameter_groups, at 0.6.1
+  void reshard(Module& module, ProgramWriter& w);                                     // module.py: _reshard_parameter_groups, at 0.6.1
+  void pre_forward(std::size_t module, ProgramWriter& w);                             // module.py: pre_forward, at 0.6.1
+  void forward(const std::vector<Call>& calls, ProgramWriter& w);                     // ours: the model's forward
+  void pre_backward(std::size_t module, ProgramWriter& w);                            // module.py: pre_backward, at 0.6.1
   void backward(const events::Backward& event, ProgramWriter& w);                     // module.py: _make_grad_hook, at 0.6.1
   void post_backward(Module& module, ProgramWriter& w);                               // module.py: post_backward, at 0.6.1
   void zero_grad(bool set_to_none, bool of_module, ProgramWriter& w);                 // ours: the loop's own code

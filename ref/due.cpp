@@ -1,6 +1,7 @@
 #include "ref/due.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/base/hash.h"
 
@@ -29,8 +30,10 @@ Due DueTracker::of(const Observation& o) {
 
 Due DueTracker::of(const Shown& o) {
   if (!holds_gradients(o.role)) return {NotDue::scratch};
-  ranks_[o.rank].shown = o.event;
   const Event& event = timeline_.events[o.event];
+  // Its ranks stopped in the middle of something. A real framework's buffers are not looked at there.
+  if (o.at_end && ranks_[o.rank].raised == o.event && event.is<events::Backward>()) return {NotDue::interrupted};
+  ranks_[o.rank].shown = o.event;
   if (o.at_end && event.is<events::Raise>() && o.role != Role::local_accumulator) return {NotDue::interrupted};
   if (o.role == Role::applied_gradient) return {};
   if (timeline_.touched_at(o.event, o.at_end)) return {NotDue::touched};
@@ -53,8 +56,9 @@ Due DueTracker::of(const Shown& o) {
   const std::uint32_t filled =
       o.role == Role::master_gradient ? timeline_.boundary_before(o.event + 1, event.documented) : timeline_.reduction_before(o.event + 1, event.documented);
   const bool reduced = !closes && filled != never;
+  if (fresh) buffer.judged = false;
   if (!reduced) return {NotDue::left_over};
-  return fresh ? Due{} : Due{NotDue::unchanged};
+  return std::exchange(buffer.judged, true) ? Due{NotDue::unchanged} : Due{};
 }
 
 // A producer may show nothing of an event that raised, though buffers are there: it is as if that event had gone on to the next.

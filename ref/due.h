@@ -24,7 +24,7 @@ enum class NotDue : std::uint8_t {
   scratch,      // it holds no sum of gradients that anybody promises
   unchanged,    // it was judged as it is, and nothing was written since
   left_over,    // of an earlier window, or of before the window's first reduction
-  interrupted,  // the user's exception: what is due is due at the ranks' next common event
+  interrupted,  // the user's exception, or a backward's: what is due is due at the ranks' next common event
   touched,      // the loop changed it itself: what is due is due in the applied gradient
   in_parts,     // the loop has parts of the model reduce on their own: likewise
   apart,        // ranks disagree on whether a backward of the window is reduced: likewise
@@ -68,6 +68,7 @@ class DueTracker {
     std::uint32_t appeared = never, last = never;  // events
     Role role = Role::scratch;                     // as what it was shown last
     std::vector<std::byte> bytes;                  // reduced gradients: the contents
+    bool judged = true;                            // as they are
     std::size_t followed_by = 0;                   // the buffer that was asked for after it, most likely again
   };
   struct Rank {

@@ -289,6 +289,7 @@ class HostExecutor::Run {
 
   void observe(std::uint16_t r, const Op& op) {
     if (options_.dry) return;
+    if (op.flag == 1) of_class(r, [&](std::uint32_t member) { tell_errors(member, op.event); });  // whoever judges what an event left knows whether it raised
     if (weights_) return reader_.show_weights(r, classes_.members(r), op);
     const std::uint64_t values = reader_.show(r, op);
     hash_.add(values);
@@ -354,7 +355,6 @@ class HostExecutor::Run {
 
 HostExecutor::HostExecutor(const Scenario& scenario, const Timeline& timeline, CollectiveArithmetic arithmetic, EngineFactory factory)
     : scenario_(scenario), timeline_(timeline), arithmetic_(arithmetic), factory_(factory ? std::move(factory) : engine_factory(scenario)) {}
-
 HostExecutor::~HostExecutor() = default;
 HostExecutor::HostExecutor(HostExecutor&&) = default;
 

@@ -7,6 +7,7 @@
 
 #include "ref/packed_runs.h"
 #include "ref/passes.h"
+#include "ref/sorted_mismatches.h"
 
 namespace gradledger::ref {
 namespace {
@@ -39,13 +40,30 @@ void Passes::few_runs(Verdict& verdict) {
   else value_pass(kind, true, verdict);
   if (!evidence_.facts.races.empty()) ledger_schedule_.policy = Schedule::Policy::in_order;
   PackedRuns runs(workload_, timeline_, ledger_, range_, options_.seed);
-  first_packed_run(runs, verdict);
+  const Model::Mode mode = runs.exact() ? Model::Mode::exact : Model::Mode::bounded;
+  runs.expect_wrong(evidence_.values);
+  {
+    const GradientSource& source = runs.next_run();
+    Model model(workload_, timeline_, source, mode);
+    PassJudge judge(workload_, timeline_, model, mode, 0.0, &evidence_.seen, meant(source, mode));
+    packed_run(source, judge, runs, verdict, true);
+    verdict.ledger.add(judge.statistics());
+  }
+  const bool hidden = runs.found_left_over() && sums_hide_windows();
+  for (std::uint32_t parity = 0; parity < 2 && hidden; ++parity) {
+    const GradientSource& source = runs.next_run(parity);
+    Model model(workload_, timeline_, source, mode);
+    PassJudge judge(workload_, timeline_, model, mode, 0.0, nullptr, meant(source, mode));
+    packed_run(source, judge, runs, verdict, false);
+  }
+  if (hidden) runs.take_windows_alone();
+  const std::uint32_t runs_max = packed_runs_max + (hidden ? 2 : 0);
   RunOptions again;
   again.linear = true;
   again.schedule = ledger_schedule_;
   bool told = runs.decode();
-  while (!told && (runs.runs() < packed_runs_max || (runs.runs() < packed_runs_of_few_elements_max && runs.lacks_equations()))) {
-    const GradientSource& source = runs.next_run();
+  while (!told && (runs.runs() < runs_max || (runs.runs() < packed_runs_of_few_elements_max && runs.lacks_equations()))) {
+    const GradientSource& source = hidden ? runs.next_run(runs.runs() % 2) : runs.next_run();
     producer_.run(source, again, *runs.keeper(nullptr));
     ++verdict.decode_passes;
     told = runs.decode();
@@ -56,12 +74,7 @@ void Passes::few_runs(Verdict& verdict) {
 }
 
 // Held to the books.
-void Passes::first_packed_run(PackedRuns& runs, Verdict& verdict) {
-  const GradientSource& source = runs.next_run();
-  runs.expect_wrong(evidence_.values);
-  const Model::Mode mode = runs.exact() ? Model::Mode::exact : Model::Mode::bounded;
-  Model model(workload_, timeline_, source, mode);
-  PassJudge judge(workload_, timeline_, model, mode, 0.0, &evidence_.seen, meant(source, mode));
+void Passes::packed_run(const GradientSource& source, PassJudge& judge, PackedRuns& runs, Verdict& verdict, bool of_all) {
   RunOptions run;
   run.linear = true;
   run.schedule = ledger_schedule_;
@@ -69,10 +82,9 @@ void Passes::first_packed_run(PackedRuns& runs, Verdict& verdict) {
   AsFarAs shown(reached_, *keeper);
   producer_.run(source, run, shown);
   ++verdict.fingerprint_passes;
-  verdict.ledger.add(judge.statistics());
-  evidence_.fingerprint = judge.mismatches();
-  std::sort(evidence_.fingerprint.begin(), evidence_.fingerprint.end(), [](const Mismatch& a, const Mismatch& b) { return a.key < b.key; });
-  note_shown(judge.book(), verdict);
+  evidence_.fingerprint.insert(evidence_.fingerprint.end(), judge.mismatches().begin(), judge.mismatches().end());
+  sort_by_key(evidence_.fingerprint);
+  if (of_all) note_shown(judge.book(), verdict);
   forget_what_stopped(shown, verdict);
 }
 

@@ -23,6 +23,7 @@ std::string_view name_of(NotTold reason) {
     case NotTold::open: return "left open by values";
     case NotTold::symbolic: return "beyond the symbolic run";
     case NotTold::approximated: return "approximated";
+    case NotTold::not_finite: return "not finite";
   }
   return "";
 }

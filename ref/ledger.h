@@ -67,8 +67,9 @@ enum class NotTold : std::uint8_t {
   open,          // several weights explain the values
   symbolic,      // the symbolic run's fractions do not hold it, or the value is no sum of contributions
   approximated,  // the documentation says so
+  not_finite,    // a run of one contribution left infinities or NaN, and nothing is planted
 };
-inline constexpr std::size_t reasons_not_told = 5;
+inline constexpr std::size_t reasons_not_told = 6;
 std::string_view name_of(NotTold reason);
 
 struct InconclusiveRows {
@@ -98,6 +99,9 @@ struct LedgerRow {
 class Ledger {
  public:
   Ledger(const Workload& workload, const Timeline& timeline, const ProbeRange& range);
+
+  // Our own executor fills memory that nobody wrote with NaN: there a NaN is a finding. What a real framework leaves there is any number.
+  void fills_unwritten(bool does) { fills_unwritten_ = does; }
 
   // after: of a local sum, the reduction after which its contributions are due.
   void want(const SnapshotKey& key, std::uint32_t after = never) { wanted_[key].after = after; }
@@ -149,6 +153,7 @@ class Ledger {
   const Workload& workload_;
   const Timeline& timeline_;
   ProbeRange range_;
+  bool fills_unwritten_ = true;
   std::vector<bool> skipped_;         // by window: nothing of it is due in an applied gradient
   std::vector<std::uint32_t> alike_;  // by parameter: the first of which the same is due
   std::vector<double> factors_;

@@ -11,7 +11,10 @@ namespace gradledger::ref {
 // Walks an entry from one place to the next at which a column or the layout changes. Of a real model's hundreds of parameters most are one row.
 class Ledger::Rows {
  public:
-  Rows(const Ledger& ledger, const LedgerEntry& entry) : ledger_(ledger), entry_(entry), run_of_(entry.columns.size(), 0) {}
+  Rows(const Ledger& ledger, const LedgerEntry& entry) : ledger_(ledger), entry_(entry), run_of_(entry.columns.size(), 0) {
+    const auto infinite = [](const CoefficientRun& run) { return std::isinf(run.coefficient); };
+    infinite_ = std::any_of(entry.columns.begin(), entry.columns.end(), [&](const LedgerColumn& column) { return std::any_of(column.runs.begin(), column.runs.end(), infinite); });
+  }
 
   std::vector<LedgerRow> take() {
     for (const LedgerColumn& column : entry_.columns) cut_where(column);
@@ -79,14 +82,18 @@ class Ledger::Rows {
     if (run.misplaced) row.misplaced[k] = true;
     if (run.open) row.open[k] = true;
     if (run.open) row.inconclusive = entry_.symbolic ? NotTold::symbolic : NotTold::open;
-    if (!std::isfinite(observed) && !ledger_.timeline_.planted.empty() && !entry_.symbolic) {  // what is planted hides the weight
+    if (!std::isfinite(observed) && hides_weights()) {
       observed = due;
-      row.inconclusive = NotTold::planted;
+      row.misplaced[k] = false;
+      row.inconclusive = ledger_.timeline_.planted.empty() ? NotTold::not_finite : NotTold::planted;
     }
     if (tolerance_ < tolerance_max || observed == 0 || due == 0) return;
     if (observed != due) row.inconclusive = NotTold::rounding;
     observed = due;
   }
+
+  // Where a NaN may be memory that nobody wrote, a division by 0 is known by infinities of what the run has.
+  bool hides_weights() const { return !entry_.symbolic && (infinite_ || !ledger_.fills_unwritten_ || !ledger_.timeline_.planted.empty()); }
 
   const std::vector<double>& due_of(std::uint32_t parameter) {
     const auto [at, fresh] = due_.try_emplace(parameter);
@@ -99,7 +106,7 @@ class Ledger::Rows {
 
   std::size_t place_of(LedgerRow row) {
     const auto same = std::find_if(rows_.begin(), rows_.end(), [&](const LedgerRow& r) {
-      return r.observed == row.observed && r.expected == row.expected && r.open == row.open && r.misplaced == row.misplaced;
+      return r.observed == row.observed && r.expected == row.expected && r.open == row.open && r.misplaced == row.misplaced && r.inconclusive == row.inconclusive;
     });
     if (same != rows_.end()) return static_cast<std::size_t>(same - rows_.begin());
     rows_.push_back(std::move(row));
@@ -117,7 +124,8 @@ class Ledger::Rows {
   std::size_t row_ = 0;
   std::uint32_t alike_ = never;
   bool approximated_ = false;
-  bool changed_ = true;  // since
+  bool changed_ = true;    // since
+  bool infinite_ = false;  // some weight
 };
 
 std::vector<LedgerRow> Ledger::rows(const LedgerEntry& entry) const { return Rows(*this, entry).take(); }

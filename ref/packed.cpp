@@ -28,8 +28,9 @@ Packing packing_of(const Timeline& timeline, const ProbeRange& range, double lon
   return out;
 }
 
-PackedSource::PackedSource(const Workload& workload, const Timeline& timeline, const Packing& packing, std::uint64_t seed, std::uint32_t run)
-    : timeline_(timeline), packing_(packing), seed_(seed), run_(run) {
+PackedSource::PackedSource(const Workload& workload, const Timeline& timeline, const Packing& packing, std::uint64_t seed, std::uint32_t run,
+                           std::optional<std::uint32_t> every_second)
+    : timeline_(timeline), packing_(packing), seed_(seed), run_(run), every_second_(every_second) {
   std::uint64_t at = 0;
   for (const Parameter& p : workload.parameters) {
     first_.push_back(at);
@@ -46,6 +47,7 @@ std::uint32_t PackedSource::number_of(const Backward& backward, std::uint32_t ra
 
 void PackedSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const {
   const Backward& b = timeline_.backwards[backward];
+  if (every_second_ && b.step % 2 != *every_second_) return std::fill(out.begin(), out.end(), 0.0);
   const std::uint32_t number = number_of(b, rank), classes = packing_.classes;
   const std::uint64_t stream = hash_keys({seed_, run_, backward, rank, parameter});
   const std::uint64_t slot = number / classes + (b.step % 2) * std::bit_ceil(contributions_max(timeline_) / classes + 1);

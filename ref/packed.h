@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ref/probes.h"
@@ -23,7 +24,8 @@ Packing packing_of(const Timeline& timeline, const ProbeRange& range, double lon
 // factors. Further runs have other numbers, and turn the classes.
 class PackedSource final : public GradientSource {
  public:
-  PackedSource(const Workload& workload, const Timeline& timeline, const Packing& packing, std::uint64_t seed, std::uint32_t run);
+  // every_second: 0 or 1, contributions of even windows or of odd ones are there alone; else those of all.
+  PackedSource(const Workload& workload, const Timeline& timeline, const Packing& packing, std::uint64_t seed, std::uint32_t run, std::optional<std::uint32_t> every_second = {});
 
   void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override;
 
@@ -34,6 +36,7 @@ class PackedSource final : public GradientSource {
   Packing packing_;
   std::uint64_t seed_;
   std::uint32_t run_;
+  std::optional<std::uint32_t> every_second_;
   std::vector<std::uint64_t> first_;  // element of each parameter, parameters behind each other
 };
 

@@ -22,8 +22,9 @@ PackedRuns::PackedRuns(const Workload& workload, const Timeline& timeline, const
     rounding_.addition = std::max(rounding_.addition, facts_of(dtype).unit_roundoff());
 }
 
-const GradientSource& PackedRuns::next_run() {
-  packed_.push_back(std::make_unique<PackedSource>(workload_, timeline_, packing_, seed_, runs()));
+const GradientSource& PackedRuns::next_run(std::optional<std::uint32_t> every_second) {
+  packed_.push_back(std::make_unique<PackedSource>(workload_, timeline_, packing_, seed_, runs(), every_second));
+  of_windows_ = every_second.has_value();
   sources_.push_back(std::make_unique<PlantedSource>(*packed_.back(), timeline_));
   return *sources_.back();
 }
@@ -42,7 +43,9 @@ class PackedRuns::Keeper final : public TraceSink {
     }
     const std::size_t before = judge_->mismatches().size();
     judge_->observe(o);
-    const auto in_values = runs_.wrong_values_.find(key);
+    if (!runs_.found_left_over_ && !runs_.of_windows_ && o.at_end) look_for_left_over(o);
+    if (const auto kept = runs_.kept_.find(key); kept != runs_.kept_.end()) return runs_.keep(o, kept->second);
+    const auto in_values = runs_.of_windows_ ? runs_.wrong_values_.end() : runs_.wrong_values_.find(key);
     const bool seen = judge_->mismatches().size() > before;
     if (!seen && in_values == runs_.wrong_values_.end()) return;
     // Of each rank and window what is wrong first, and the applied gradient.
@@ -53,6 +56,7 @@ class PackedRuns::Keeper final : public TraceSink {
     kept.role = o.role;
     kept.after = wrong.after;
     kept.only_in_values = !seen;
+    kept.of_windows = runs_.of_windows_;
     if (seen) kept.wrong = judge_->mismatches().back().ranges;
     runs_.keep(o, kept);
   }
@@ -62,11 +66,33 @@ class PackedRuns::Keeper final : public TraceSink {
   }
   void event_done(std::uint32_t rank, std::uint32_t event) override {
     if (judge_) judge_->event_done(rank, event);
+    last_event_[rank] = event;
   }
 
  private:
+  // A sum of gradients that was there, and not zero, when the window before was over, and is there behind a backward of this one.
+  void look_for_left_over(const Observation& o) {
+    if (!holds_gradients(o.role) || o.role == Role::applied_gradient) return;
+    const std::vector<Event>& events = runs_.timeline_.events;
+    Left& left = left_[{o.rank, std::string(o.buffer)}];
+    const auto before = last_event_.find(o.rank);
+    const bool stayed = before != last_event_.end() && left.event == before->second && left.nonzero;
+    runs_.found_left_over_ = stayed && events[o.event].is<events::Backward>() && events[left.event].documented != events[o.event].documented;
+    left = {o.event, std::any_of(o.pieces.begin(), o.pieces.end(), [](const ObservedPiece& piece) { return holds_any(piece); })};
+  }
+  static bool holds_any(const ObservedPiece& piece) {
+    const auto* const begin = static_cast<const std::byte*>(piece.data);
+    return piece.parameter >= 0 && std::any_of(begin, begin + std::size_t{piece.numel} * size_of(piece.dtype), [](std::byte b) { return b != std::byte{0}; });
+  }
+
+  struct Left {
+    std::uint32_t event = never;
+    bool nonzero = false;
+  };
   PackedRuns& runs_;
   PassJudge* judge_;
+  std::map<std::pair<std::uint32_t, std::string>, Left> left_;
+  std::map<std::uint32_t, std::uint32_t> last_event_;  // by rank
 };
 
 void PackedRuns::expect_wrong(const std::vector<Mismatch>& values) {
@@ -100,6 +126,14 @@ void PackedRuns::keep(const Observation& o, Kept& kept) {
   kept.error.resize(runs());
   kept.held.back() = std::move(held);
   kept.error.back() = std::move(error);
+}
+
+void PackedRuns::take_windows_alone() {
+  for (auto& [key, kept] : kept_) {
+    if (kept.held.size() < 2 || std::all_of(kept.held.begin() + 1, kept.held.end(), [](const auto& held) { return held.empty(); })) continue;
+    kept.held.front().clear();
+    kept.error.front().clear();
+  }
 }
 
 bool PackedRuns::decode() {
@@ -163,6 +197,7 @@ PackedRuns::Decoded PackedRuns::take_apart(const SnapshotKey& key, const Kept& k
   const std::vector<WeightPattern> known = patterns;
   taking.set_patterns(known);
   taking.set_wrong(kept.wrong);
+  taking.take_dark_as_due(kept.of_windows);
   out.equations = add_runs(kept, taking);
   out.missing = !taking.run();
   out.open = !out.missing && taking.open();

@@ -24,16 +24,22 @@ class PackedRuns {
   std::uint32_t classes() const { return packing_.classes; }
   std::uint32_t runs() const { return static_cast<std::uint32_t>(sources_.size()); }
 
-  // The data of one run more, for as long as this lives.
-  const GradientSource& next_run();
+  // The data of one run more, for as long as this lives. every_second: of PackedSource.
+  const GradientSource& next_run(std::optional<std::uint32_t> every_second = {});
   // Of snapshots whose values were wrong: kept whatever the first run shows of them. Not every element has every contribution in it, and where few elements tell,
   // other contributions may have the same sum.
   void expect_wrong(const std::vector<Mismatch>& values);
-  // Of the first run: keeps what its judge finds wrong. Of a later one: what was kept of the first.
+  // Of a run that is judged: keeps what its judge finds wrong. Of another: what was kept so far.
   std::unique_ptr<TraceSink> keeper(PassJudge* judge);
+
+  // Whether the first run showed a gradient that a window found there: what a loss scale left of an earlier one is hidden beside the window's own.
+  bool found_left_over() const { return found_left_over_; }
 
   // What these runs left of a snapshot, of which runs of one contribution each told the weights. Those that the sums contradict become open.
   BornOut bear_out(LedgerEntry& alone) const;
+
+  // From now on weights are worked out of runs with every second window, where these showed a snapshot: sums of all are rounded.
+  void take_windows_alone();
 
   // Works weights out of all runs so far. True: nothing stays open that another run could tell.
   bool decode();
@@ -57,6 +63,7 @@ class PackedRuns {
     Role role = Role::scratch;
     std::uint32_t after = never;
     bool only_in_values = false;      // that judge found nothing wrong
+    bool of_windows = false;          // wrong where every second window is there, and right where all are
     std::vector<ElementRange> wrong;  // what the judge of the first run found so
     std::vector<ElementRange> layout;
     std::vector<std::vector<double>> held, error;  // by run, then by element; in units of the true gradient. No error: none
@@ -82,6 +89,8 @@ class PackedRuns {
   std::set<SnapshotKey> settled_;
   std::map<std::tuple<std::uint32_t, std::uint32_t, bool>, std::uint32_t> first_wrong_;  // event, by rank, window, and whether in the values alone
   std::uint64_t bytes_kept_ = 0;
+  bool of_windows_ = false;  // the run at hand
+  bool found_left_over_ = false;
   std::vector<Decoded> decoded_;
 };
 

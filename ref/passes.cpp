@@ -58,7 +58,9 @@ Passes::Passes(const Workload& workload, const Timeline& timeline, Producer& pro
       weights_(producer.capabilities().weights && options.executor != Executor::numeric),
       range_(range_of(workload, timeline, producer, weights_)),
       ledger_(workload, timeline, range_),
-      reached_(workload.world_size) {}
+      reached_(workload.world_size) {
+  ledger_.fills_unwritten(!producer.capabilities().few_runs && !producer.capabilities().one_pass);
+}
 
 void Passes::run(Verdict& verdict) {
   const auto& optimizers = timeline_.contract.optimizers;
@@ -226,6 +228,9 @@ void Passes::take_apart(const WeightsJudge& judge, Verdict& verdict) {
   }
 }
 
+// What a loss scale divided once too often is lost in 16 bits beside what another window left.
+bool Passes::sums_hide_windows() const { return timeline_.contract.loss_scale.initial > 1 && !range_.wide && timeline_.steps > 1; }
+
 void Passes::fingerprint_passes(Verdict& verdict) {
   FingerprintSource fingerprint(timeline_, range_, options_.seed);
   const PlantedSource source(fingerprint, timeline_);
@@ -234,7 +239,7 @@ void Passes::fingerprint_passes(Verdict& verdict) {
   run.linear = true;
   run.wide = range_.wide;
   run.schedule = ledger_schedule_;
-  const std::uint32_t passes = range_.dyadic || range_.wide ? fingerprint.passes() : 1;
+  const std::uint32_t passes = range_.dyadic || range_.wide ? fingerprint.passes(sums_hide_windows()) : 1;
   for (std::uint32_t pass = 0; pass < passes; ++pass) {
     fingerprint.set_pass(pass);
     Model model(workload_, timeline_, source, mode, {.wide = range_.wide});

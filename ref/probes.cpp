@@ -109,6 +109,7 @@ void FingerprintSource::gradient(std::uint32_t backward, std::uint32_t rank, std
   std::uint32_t number = b.micro_batch[rank];
   for (std::uint32_t r = 0; r < rank; ++r) number += timeline_.micro_batches[b.step][r];
   const std::uint32_t round = pass_ / classes_, turn = pass_ % classes_;
+  if (round >= rounds && b.step % 2 == round % 2) return std::fill(out.begin(), out.end(), 0.0);
   const std::uint64_t which = window_period_ == 0 ? backward : hash_keys({b.step % window_period_, b.micro_batch[rank]});
   const std::uint64_t stream = hash_keys({seed_, round, which, rank, parameter});
   if (classes_ > 1) std::fill(out.begin(), out.end(), 0.0);

@@ -40,7 +40,8 @@ class FingerprintSource final : public GradientSource {
   FingerprintSource(const Timeline& timeline, const ProbeRange& range, std::uint64_t seed, std::uint32_t window_period = 0);
 
   static constexpr std::uint32_t rounds = 2;
-  std::uint32_t passes() const { return classes_ * rounds; }
+  // windows_apart: with a round more in which even windows are dark, and one in which odd ones are.
+  std::uint32_t passes(bool windows_apart = false) const { return classes_ * (rounds + (windows_apart ? 2 : 0)); }
   void set_pass(std::uint32_t pass) { pass_ = pass; }
 
   void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override;

@@ -215,78 +215,40 @@ void TakingApart::take(const Elements& elements, RowWeights answer) {
   answers_.push_back(std::move(answer));
 }
 
-// Together if one answer explains all, else in parts.
+// Together if one answer explains all, else in parts. What explains some of them may do so by chance, and comes behind what explains all.
 void TakingApart::explain(const Elements& some) {
+  std::optional<RowWeights> with_gaps;
+  if (explain_together(some, with_gaps)) return;
   Elements elements = some;
   try_answers(elements);
   if (elements.empty() || failures_ > failures_max) return;
-  const std::vector<PackedRow> rows = rows_of(elements);
-  auto answer = solver_.solve(rows);
-  if (answer && says_wrong_is_due(*answer, elements)) answer.reset();
-  if (answer && !answer->any_open() && !answer->near_others) return take(elements, std::move(*answer));
-  if (auto likely = by_pattern(rows); likely && !says_wrong_is_due(*likely, elements)) return take(elements, std::move(*likely));
-  if (answer) return take(elements, std::move(*answer));
+  if (elements.size() < some.size() && explain_together(elements, with_gaps)) return;
+  if (with_gaps) return take(elements, std::move(*with_gaps));
   ++failures_;
   if (elements.size() == 1) return;
   for (const Elements& part : parts(elements)) explain(part);
 }
 
-// The one pattern that explains all rows. Several that do: none.
-std::optional<RowWeights> TakingApart::by_pattern(const std::vector<PackedRow>& rows) const {
-  std::optional<RowWeights> out;
-  double evidence = 0;
-  for (const PackedRow& row : rows) evidence += solver_.bits(row);
-  constexpr double bits_needed = 4;
-  if (!patterns_ || evidence < bits_needed) return {};
-  for (const WeightPattern& pattern : *patterns_)
-    for (const bool by_side : {false, true}) {
-      const auto weights = weights_by(pattern, by_side);
-      if (!weights || !std::all_of(rows.begin(), rows.end(), [&](const PackedRow& row) { return solver_.explains(*weights, row); })) continue;
-      if (out && (out->value != weights->value || out->of_due != weights->of_due)) return {};
-      out = weights;
-    }
-  return out;
-}
-
-std::optional<RowWeights> TakingApart::weights_by(const WeightPattern& pattern, bool by_side) const {
-  if (pattern.role != entry_.role) return {};
-  RowWeights out;
-  out.of_due = pattern.of_due;
-  if (out.of_due) return out;
-  if (by_side && !pattern.sides) return {};
-  const auto& weights = by_side ? pattern.by_side : pattern.by_rank;
-  for (const LedgerColumn& column : entry_.columns) {
-    const std::uint32_t who = by_side ? column.rank == entry_.key.rank : column.rank;
-    const auto weight = weights.find({windows_between(entry_, column), who, column.contribution.micro_batch});
-    if (weight == weights.end() && windows_between(entry_, column) == 0) return {};
-    out.value.push_back(weight == weights.end() ? 0 : weight->second);
-    out.open.push_back(false);
+// with_gaps: set to one that does not say all, if there is no better one.
+bool TakingApart::explain_together(const Elements& elements, std::optional<RowWeights>& with_gaps) {
+  const auto explains_all = [&](const RowWeights& answer) {
+    return !answer.any_open() && !says_wrong_is_due(answer, elements) && std::all_of(elements.begin(), elements.end(), [&](std::uint32_t e) { return fits(answer, e); });
+  };
+  if (const auto known = std::find_if(answers_.begin(), answers_.end(), explains_all); known != answers_.end()) {
+    for (const std::uint32_t e : elements) became_[e] = static_cast<int>(known - answers_.begin());
+    return true;
   }
-  return out;
-}
-
-std::vector<WeightPattern> TakingApart::patterns() const {
-  std::vector<WeightPattern> out;
-  for (std::size_t a = 0; a < answers_.size(); ++a) {
-    const RowWeights& answer = answers_[a];
-    const bool dark = std::find(answer.dark.begin(), answer.dark.end(), true) != answer.dark.end();
-    if (answer.any_open() || (dark && !answer.of_due) || std::find(became_.begin(), became_.end(), static_cast<int>(a)) == became_.end()) continue;
-    WeightPattern pattern;
-    pattern.role = entry_.role;
-    pattern.of_due = answer.of_due;
-    if (answer.of_due && *answer.of_due != 0) pattern.least_share = std::min(1.0, std::abs(*answer.of_due));
-    for (std::size_t k = 0; k < entry_.columns.size() && !answer.of_due; ++k) {
-      const LedgerColumn& column = entry_.columns[k];
-      const std::uint32_t ago = windows_between(entry_, column), own = column.rank == entry_.key.rank;
-      pattern.by_rank[{ago, column.rank, column.contribution.micro_batch}] = answer.value[k];
-      const auto [at, fresh] = pattern.by_side.try_emplace({ago, own, column.contribution.micro_batch}, answer.value[k]);
-      pattern.sides = pattern.sides && (fresh || at->second == answer.value[k]);
-      const double due = ledger_.expected(entry_, column.backward, column.rank, entry_.layout.front().parameter);
-      if (due != 0 && answer.value[k] != 0) pattern.least_share = std::min(pattern.least_share, std::abs(answer.value[k] / due));
-    }
-    if (std::find(out.begin(), out.end(), pattern) == out.end()) out.push_back(std::move(pattern));
+  if (failures_ > failures_max) return false;
+  const std::vector<PackedRow> rows = rows_of(elements);
+  std::optional<RowWeights> answer = solver_.solve(rows);
+  if (answer && says_wrong_is_due(*answer, elements)) answer.reset();
+  if (!answer || answer->any_open() || answer->near_others) {
+    with_gaps = std::move(answer);
+    answer = by_pattern(rows);
+    if (answer && says_wrong_is_due(*answer, elements)) answer.reset();
   }
-  return out;
+  if (answer) take(elements, std::move(*answer));
+  return answer.has_value();
 }
 
 // Where most elements of a piece have no weights, one that has some of its own has them by chance. So has one with an odd share of what is due, where
@@ -386,10 +348,11 @@ void TakingApart::write() {
       const bool used = timeline_.counts(workload_, column.backward, column.rank, entry_.layout[piece_of_[e]].parameter);
       if (used && became_[e] >= 0) {
         const RowWeights& answer = answers_[static_cast<std::size_t>(became_[e])];
-        run.open = (!answer.of_due && answer.open[k]) || (!answer.dark.empty() && answer.dark[k]);
-        if (!run.open) run.coefficient = answer.of_due ? *answer.of_due * due : answer.value[k];
+        const bool in_dark = !answer.dark.empty() && answer.dark[k];
+        run.open = (!answer.of_due && answer.open[k]) || (in_dark && !dark_are_due_);
+        if (!run.open && !in_dark) run.coefficient = answer.of_due ? *answer.of_due * due : answer.value[k];
       }
-      run.open = run.open || (used && (became_[e] == unknown || (became_[e] == as_due && due != 0 && dark[piece_of_[e]])));
+      run.open = run.open || (used && (became_[e] == unknown || (became_[e] == as_due && due != 0 && dark[piece_of_[e]] && !dark_are_due_)));
       if (became_[e] == elsewhere) place(k, instead_.at(e), run);
       open_ = open_ || run.open;
       column.append(run);

@@ -46,6 +46,9 @@ class TakingApart {
   // Elements that a judge found wrong, by bounds that are closer than those of sums here: no weights that are due explain them.
   void set_wrong(const std::vector<ElementRange>& ranges);
 
+  // Contributions that no run has are as due: runs of all of them said so.
+  void take_dark_as_due(bool are) { dark_are_due_ = are; }
+
   // False: it is too large.
   bool run();
   // In place of run(), of an entry with weights, which each contribution showed in a run of its own. Due ones of an element that is wrong become open.
@@ -67,6 +70,7 @@ class TakingApart {
   void fill(const GradientSource& source, std::size_t run);
   void number_lost_ones(std::span<float> gradients) const;
   void explain(const Elements& elements);
+  bool explain_together(const Elements& elements, std::optional<RowWeights>& with_gaps);
   void take(const Elements& elements, RowWeights answer);
   void try_answers(Elements& elements);
   std::optional<RowWeights> by_pattern(const std::vector<PackedRow>& rows) const;
@@ -118,7 +122,7 @@ class TakingApart {
   std::vector<int> became_;
   std::map<std::uint32_t, Instead> instead_;  // by element that became `elsewhere`
   std::uint32_t failures_ = 0;
-  bool open_ = false, hides_ = false;
+  bool open_ = false, hides_ = false, dark_are_due_ = false;
 };
 
 }  // namespace gradledger::ref

@@ -48,6 +48,7 @@ std::string_view why(ref::NotTold reason, bool of_weights) {
     case ref::NotTold::approximated:
       return of_weights ? "of averages that are documented to be approximations, of which it is told that each contribution takes part, and not how much it weighs"
                         : "of averages that are documented to be approximations, whose values do not tell how much each contribution weighs";
+    case ref::NotTold::not_finite: return "in which an infinity or NaN hides weights";
     case ref::NotTold::symbolic: return "in which some weight is beyond fractions of 62 bits, or some value is no sum of contributions";
   }
   return "";

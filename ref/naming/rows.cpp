@@ -53,7 +53,9 @@ void Naming::name_entry(const LedgerEntry& entry) {
   bool balanced = true;
   for (const LedgerRow& row : rows) {
     if (row.inconclusive) ++verdict_.inconclusive_rows.by_reason[static_cast<std::size_t>(*row.inconclusive)];
-    if (verdict_.one_pass || verdict_.few_runs || !timeline_.planted.empty()) balanced = balanced && !row.inconclusive;
+    if (row.inconclusive == NotTold::not_finite || row.inconclusive == NotTold::symbolic) first_hidden_ = std::min(first_hidden_, entry.step);
+    const bool hidden = row.inconclusive == NotTold::not_finite || !timeline_.planted.empty();
+    if (verdict_.one_pass || verdict_.few_runs || hidden) balanced = balanced && !row.inconclusive;
     if (row.any_misplaced()) {
       balanced = false;
       record(entry, row, {FindingClass::misplaced_shard, {}, {}});

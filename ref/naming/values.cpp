@@ -33,14 +33,17 @@ void Naming::name_coverage() {
         if (timeline_.backwards[b].micro_batch[r] != no_contribution && timeline_.dropped_at[b][r] == never)
           missing.push_back({timeline_.contribution(b, r), timeline_.averaged_weight(b, r, r, Layer::meant), 0.0});
     if (missing.empty() || decided(step)) continue;
-    Finding& finding = add(FindingClass::discarded_gradient, event, 0);
+    // Values may be out of range where they are skipped; the run on probes has none that is.
+    const bool skipped = evidence_.skipped.contains(event);
+    Finding& finding = add(skipped ? FindingClass::wrong_skip : FindingClass::discarded_gradient, event, 0);
     finding.buffer = "nothing";
     finding.role = Role::applied_gradient;
     finding.elements = elements;
     finding.contributions = std::move(missing);
     finding.lost_weight = 1;
-    finding.sentence = fmt::format("discarded-gradient: {} must update, but no rank applies a gradient to {}; {} stay out.", timeline_.describe(event),
-                                   elements_text(workload_, elements), contributions_text(finding.contributions, step));
+    finding.sentence = fmt::format("{}: {} must update, but {}no rank applies a gradient to {}; {} stay out.", name_of(finding.finding), timeline_.describe(event),
+                                   skipped ? "every rank skips it, and in a run on probes that every format has room for " : "", elements_text(workload_, elements),
+                                   contributions_text(finding.contributions, step));
   }
   for (const auto& [event, elements] : evidence_.not_reduced) {
     const std::uint32_t step = timeline_.events[event].step;
@@ -89,7 +92,7 @@ std::string Naming::open_text(const SnapshotKey& key) const {
 void Naming::name_divergences() {
   for (const Divergence& d : evidence_.divergences) {
     const std::uint32_t step = timeline_.events[d.event].step;
-    if (explained(step) || left_open(0, step)) continue;
+    if (explained(step) || left_open(0, step) || first_hidden_ <= step) continue;
     if (Finding* known = find(FindingClass::rank_divergence, step, d.rank)) {
       also_in(*known, d.buffer);
       continue;

@@ -50,7 +50,7 @@ constexpr std::size_t shards = 4, one_of = sanitized ? 8 : 1;
 class few_runs_corpus : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(few_runs_corpus, is_judged_right_or_wrong_as_in_many_and_no_class_is_made_up) {
-  std::size_t number = 0, judged = 0, wrong = 0, open = 0;
+  std::size_t number = 0, judged = 0, wrong = 0, open = 0, looked_again = 0;
   std::map<std::uint32_t, std::size_t> by_runs;
   for (const fs::path& file : corpus_files()) {
     if (number++ % (shards * one_of) != GetParam()) continue;
@@ -67,13 +67,19 @@ TEST_P(few_runs_corpus, is_judged_right_or_wrong_as_in_many_and_no_class_is_made
       continue;
     }
     expect_agreement(verdicts, file.string());
-    if (verdicts.full.findings.empty() && verdicts.full.facts.races.empty()) EXPECT_EQ(verdicts.runs, 2u) << file;
+    if (verdicts.full.findings.empty() && verdicts.full.facts.races.empty()) {
+      // Two more, with every second window each, where a loss scale may hide what a buffer of 16 bits had left over.
+      const bool more = verdicts.runs == 4 && timeline.contract.loss_scale.initial > 1 && timeline.steps > 1;
+      EXPECT_TRUE(verdicts.runs == 2 || more) << file << ": " << verdicts.runs;
+      looked_again += more;
+    }
   }
   RecordProperty("judged", static_cast<int>(judged));
   RecordProperty("open", static_cast<int>(open));
   for (const auto& [runs, scenarios] : by_runs) RecordProperty(fmt::format("runs_{}", runs), static_cast<int>(scenarios));
   EXPECT_GT(judged, 700u / shards / one_of);
   EXPECT_GT(wrong, 120u / shards / one_of);
+  EXPECT_LE(looked_again, judged / 50) << "a loop that clears its gradients has two runs";
   EXPECT_LE(open, judged / 50) << "that weights stay open is the exception";
 }
 

@@ -149,7 +149,8 @@ TEST(a_report, says_of_each_inconclusive_row_why_it_is_one) {
   report.inconclusive_rows.by_reason = {0, 1, 4, 0};
   const json o = objects_of(shown("json", report)).at(0);
   EXPECT_EQ(o["inconclusive_rows"], 5);
-  EXPECT_EQ(o["inconclusive_because"], (json{{"rounding", 0}, {"planted overflow", 1}, {"left open by values", 4}, {"beyond the symbolic run", 0}, {"approximated", 0}}));
+  EXPECT_EQ(o["inconclusive_because"],
+            (json{{"rounding", 0}, {"planted overflow", 1}, {"left open by values", 4}, {"beyond the symbolic run", 0}, {"approximated", 0}, {"not finite", 0}}));
   for (const std::string& text : {shown("terminal", report), report::Html().text(report)}) {
     EXPECT_NE(text.find("inconclusive: 1 row of the ledger, in which a planted overflow hides weights"), std::string::npos) << text;
     EXPECT_NE(text.find("inconclusive: 4 rows of the ledger, in which several weights explain the values"), std::string::npos) << text;

@@ -166,11 +166,12 @@ bool DataParallel::in_norm(std::uint32_t p) const { return fused_ || behaviour()
 // their gradients (live-26).
 void DataParallel::emit_norm(ProgramWriter& w) {
   if (!fused_ && in_pipeline()) return emit_norm_of_groups(w);
+  if (fused_ && masked_.empty()) take_norm_mask();
   std::vector<Slice> shared, of_experts;
   for (std::uint32_t p : learned()) {
     const bool of_expert = scenario().parameters[p].expert.has_value();
     if (of_expert && behaviour().fused_expert_norm == FusedExpertNorm::masters) of_experts.push_back(master_[p]);
-    else if (grad_[p].defined() && in_norm(p)) (of_expert ? of_experts : shared).push_back(grad_[p].slice);
+    else if (grad_[p].defined() && (fused_ ? !masked_[p] : in_norm(p))) (of_expert ? of_experts : shared).push_back(grad_[p].slice);
   }
   emit_norm_of(w, shared, norm_, true);
   if (!fused_ || of_experts.empty()) return;
@@ -197,6 +198,13 @@ void DataParallel::emit_norm_of_groups(ProgramWriter& w) {
     emit_norm_of(w, gradients, norm_share_, true);
     join_norms(w, norm_squared_, norm_, norm_share_);
   }
+}
+
+// Of copies on tensor-parallel ranks the first one's are in the norm. Which these are FP16_Optimizer finds out in its first step, of parameters that have a gradient
+// there: those that have none are in the norm of every rank from then on.
+void DataParallel::take_norm_mask() {
+  masked_.assign(parameter_count(), false);
+  for (const std::uint32_t p : learned()) masked_[p] = grad_[p].defined() && !in_norm(p);
 }
 
 // In fp32, of squares added up in fp64.
@@ -306,6 +314,7 @@ bool DataParallel::restores(BufferPurpose purpose) const { return purpose == Buf
 void DataParallel::fold(StateFold& f) const {
   DeepSpeedEngine::fold(f);
   scaler_.fold(f);
+  f.flags(masked_);
 }
 
 }  // namespace gradledger

@@ -44,6 +44,7 @@ class DataParallel final : public ScaledOptimizer {
   void emit_norm_of_groups(ProgramWriter& w);                                                             // unfused_optimizer.py: step, at 0.19.7
   void emit_norm_of_norms(ProgramWriter& w);                                                              // utils.py: clip_grad_norm_, at 0.19.7
   void step_with_zeros(ProgramWriter& w);  // fused_optimizer.py, unfused_optimizer.py: initialize_optimizer_states, at 0.19.7
+  void take_norm_mask();                   // fused_optimizer.py: _get_norm_mask_idx, at 0.17.0
   void require_timers() const;
   void require_gradient_to_clip() const;
   bool restores_state() const { return !wrapped_ || !config().bf16.enabled || behaviour().bf16_st0_checkpoint == Bf16Stage0Checkpoint::whole; }
@@ -59,6 +60,7 @@ class DataParallel final : public ScaledOptimizer {
   std::vector<BaseOptimizer> optimizers_;  // by group
   std::vector<std::uint32_t> group_of_;    // by parameter
   std::vector<std::uint32_t> steps_;       // by parameter, without a wrapper
+  std::vector<bool> masked_;               // by parameter: left out of the norm, from the first step on; empty before
   std::vector<Slice> weights_;             // model dtype, by parameter
   std::vector<Slice> master_;              // fp32, by parameter; the weights themselves when not wrapped
   std::vector<std::uint64_t> offsets_;     // by parameter, in its group

@@ -32,6 +32,7 @@ constexpr std::array all{
     SwitchInfo{"averages_over_tensor", &Behaviour::averages_over_tensor, "0.13.0", "Megatron-LM 1674ce3", "average_gradients_across_tp_domain is known"},
     SwitchInfo{"norm_of_instance", &Behaviour::norm_of_instance, "0.13.0", "Megatron-LM 8c1e094",
                "the distributed optimizer's norm is that of the rank's instance: before it every instance counted, which all hold the same"},
+    SwitchInfo{"optimizers_of_all", &Behaviour::optimizers_of_all, "0.14.0", "Megatron-LM 9a45638", "a rank has each optimizer that some rank has parameters for"},
     SwitchInfo{"clamps_tokens", &Behaviour::clamps_tokens, "0.15.0", "Megatron-LM 1aef9f8", "a micro-batch without tokens is divided by 1"},
     SwitchInfo{"counts_ready", &Behaviour::counts_ready, "0.16.0", "Megatron-LM#2837", "a bucket is sent once each parameter was ready as often as in the first window"},
     SwitchInfo{"zeros_in_int64", &Behaviour::zeros_in_int64, "0.17.0", "Megatron-LM#4015", "zeros of gradients are counted in whole numbers"},

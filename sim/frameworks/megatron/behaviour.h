@@ -23,6 +23,7 @@ struct Behaviour {
   Watched<bool> sum_times_context{false};   // and a loss that comes with its tokens
   Watched<bool> tokens_over_context{true};  // tokens are counted over context-parallel ranks
   Watched<bool> clamps_tokens{true};        // a micro-batch without tokens is divided by 1
+  Watched<bool> optimizers_of_all{true};    // a rank has each optimizer that some rank has parameters for; false: that it has parameters for itself
   Watched<bool> chains_one{true};           // a lone optimizer is chained too, and its norm is computed though nothing is clipped
   Watched<bool> joint_norm{true};           // optimizers that share a group have one norm
   Watched<bool> norm_of_instance{true};     // norms, overflows and zeros are those of the rank's instance of the distributed optimizer; false: of all ranks

@@ -35,6 +35,9 @@ constexpr Entry entries[] = {
      {"wrong-scale", "stream-race"}, ""},
     {"megatron-2", "norm-counts-every-instance",
      "with several instances of the distributed optimizer the norm is summed over all of them, which hold the same gradients", "Megatron-LM 8c1e094", recorded, {"wrong-norm"}, ""},
+    {"megatron-3", "stages-wait-for-experts-of-others",
+     "a stage without experts has no optimizer for them: stages ask for norms over the same ranks in other groups, and wait for each other", "Megatron-LM 9a45638", recorded,
+     {"deadlock"}, ""},
 };
 // clang-format on
 

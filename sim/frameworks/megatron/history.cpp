@@ -18,6 +18,7 @@ constexpr Repair repaired[] = {
     {"zoo-69", "divides_by_context", "no", "yes"},
     {"megatron-1", "counts_ready", "yes", "no", "Give no grad_sync_func (Megatron-LM: --no-align-grad-reduce), or have one optimizer instance."},
     {"megatron-2", "norm_of_instance", "no", "yes", "Have one optimizer instance."},
+    {"megatron-3", "optimizers_of_all", "no", "yes"},
 };
 // clang-format on
 

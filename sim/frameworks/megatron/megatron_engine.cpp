@@ -20,7 +20,10 @@ void MegatronEngine::initialise(ProgramWriter& w) {
   model_gradients_.initialise(w);
   for (const bool of_experts : {false, true}) {
     bool any = false;
-    for (std::uint32_t p = 0; p < setup().parameter_count(); ++p) any |= ddp_.main_grad(p).buffer != no_index && setup().parameter(p).expert.has_value() == of_experts;
+    for (std::uint32_t p = 0; p < setup().parameter_count(); ++p) {
+      const bool served = setup().behaviour.optimizers_of_all ? setup().parameter(p).has_gradient() : ddp_.main_grad(p).buffer != no_index;
+      any |= served && setup().parameter(p).expert.has_value() == of_experts;
+    }
     if (!any) continue;
     optimizers_.emplace_back(setup_, of_experts);
     optimizers_.back().initialise(ddp_, static_cast<std::uint32_t>(optimizers_.size() - 1), w);

@@ -100,6 +100,7 @@ struct Call {
 Dtype dtype_of(int type) {
   switch (type) {
     case 1: return Dtype::uint8;
+    case 2: return Dtype::int32;
     case 6: return Dtype::float16;
     case 7: return Dtype::float32;
     case 8: return Dtype::float64;

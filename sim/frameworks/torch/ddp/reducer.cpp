@@ -100,13 +100,23 @@ void Reducer::rebuild_buckets(const Pass& pass) {
   initialize_buckets(pass, assignment);
 }
 
-// The assignment of rank 0 is everybody's. What it sends is known here without asking: the order in which its hooks fired.
+// The assignment of rank 0 is everybody's. What it sends is known here without asking: the order in which its hooks fired, and behind it what a static graph did
+// not use in its first iteration.
 std::vector<std::uint32_t> Reducer::order_of_rank_0() const {
-  std::vector<std::uint32_t> out;
   const std::uint32_t first = data_parallel_.ranks.front();
-  if (rebuilt_in_ != no_index && context_.timeline->backwards[rebuilt_in_].micro_batch[first] != no_contribution)
-    for (const std::uint32_t p : context_.timeline->ready_order(*context_.scenario, rebuilt_in_, first))
-      if (manages(p)) out.push_back(number_of_[p]);
+  const auto hooks_of = [&](std::uint32_t backward) {
+    std::vector<std::uint32_t> fired;
+    if (backward != no_index && context_.timeline->backwards[backward].micro_batch[first] != no_contribution)
+      for (const std::uint32_t p : context_.timeline->ready_order(*context_.scenario, backward, first))
+        if (manages(p)) fired.push_back(number_of_[p]);
+    return fired;
+  };
+  std::vector<std::uint32_t> out = hooks_of(rebuilt_in_);
+  if (static_graph_after_first_iteration() && !out.empty()) {
+    const std::vector<std::uint32_t> used = hooks_of(first_iteration_in_);
+    for (std::uint32_t v = 0; v < parameters_.size(); ++v)
+      if (std::find(used.begin(), used.end(), v) == used.end() && std::find(out.begin(), out.end(), v) == out.end()) out.push_back(v);
+  }
   return out.size() == rebuilt_order_.size() ? out : rebuilt_order_;
 }
 
@@ -148,6 +158,7 @@ void Reducer::autograd_hook(const Pass& pass, std::uint32_t parameter, std::uint
   if (dynamic_graph_find_unused() || static_graph_first_iteration()) used_[v] = true;
   if (static_graph_first_iteration()) {
     ++hooks_triggered_[v];
+    first_iteration_in_ = ordinal;
     return;
   }
   if (!expect_autograd_hooks_) return;

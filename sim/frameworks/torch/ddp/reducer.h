@@ -127,6 +127,7 @@ class Reducer {
   std::vector<bool> ready_;  // in this iteration
   std::vector<std::uint32_t> rebuilt_order_;
   std::uint32_t rebuilt_in_ = no_index;                      // ordinal of the backward that gave the order
+  std::uint32_t first_iteration_in_ = no_index;              // static_graph: ordinal of the last backward of the first iteration
   std::vector<std::uint32_t> hooks_triggered_, hooks_left_;  // static_graph: in the first iteration, and what is left of as many
 
   std::uint32_t iterations_ = 0;            // of powerSGD_hook

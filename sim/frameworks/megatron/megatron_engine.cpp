@@ -182,11 +182,11 @@ void MegatronEngine::begin_groups(bool finish, ProgramWriter& w) {
   reduce_groups(w);
 }
 
-// Where gradients are checked, the host reads the norm of each bucket before it is reduced.
+// Where gradients are checked, the host reads the norm of each bucket before it is reduced. A linear run has no norms, and what the script plants all the same.
 void MegatronEngine::reduce_groups(ProgramWriter& w) {
   for (; group_at_ < ddp_.groups().size(); ++group_at_) {
     BucketGroup& group = ddp_.groups()[group_at_];
-    if (setup().config->ddp.check_for_nan_in_grad && !setup().behaviour.skips_nan_check && !linear()) {
+    if (setup().config->ddp.check_for_nan_in_grad && !setup().behaviour.skips_nan_check && (!linear() || !setup().context.timeline->planted.empty())) {
       emit_norm(scratch_, {group.grads()}, local_norm_, w);
       return read(w, Stage::local_norm, local_norm_);
     }

@@ -31,7 +31,10 @@ Wrapper wrapper() {
        {"partial_sums",
         "mesh of two dimensions: whether what was not reduced between replicas is added by its place in the buffer, or by parameter, with zeros where a micro-batch has nothing",
         {{"by_place"}, {"by_parameter", "2.15.0"}}},
-       {"reset", "reset_iter_state: whether gradients stay, reduced and not, or go", {{"keeps_gradients"}, {"drops_gradients", "2.15.0"}}}},
+       {"reset", "reset_iter_state: whether gradients stay, reduced and not, or go", {{"keeps_gradients"}, {"drops_gradients", "2.15.0"}}},
+       {"root_after_forward",
+        "the weights of the root behind a forward: they stay gathered, or do as reshard_after_forward says where it is given",
+        {{"gathered"}, {"as_given", "2.8.0"}}}},
       {{"gradient_divide_factor", "2.5.0"},
        {"set_gradient_divide_factor", "2.5.0"},
        {"force_sum_reduction_for_comms", "2.8.0"},
@@ -80,6 +83,7 @@ Result<Behaviour> behaviour_at(const AsOf& as_of) {
   take(out.gradient_dtype, *values, 6);
   take(out.partial_sums, *values, 7);
   take(out.reset, *values, 8);
+  take(out.root_after_forward, *values, 9);
   return out;
 }
 

@@ -19,6 +19,7 @@ enum class AbortedModule : std::uint8_t { raises, gathered };
 enum class GradientDtype : std::uint8_t { of_computation, of_parameter };
 enum class PartialSums : std::uint8_t { by_place, by_parameter };
 enum class Reset : std::uint8_t { keeps_gradients, drops_gradients };
+enum class RootAfterForward : std::uint8_t { gathered, as_given };
 
 struct Behaviour {
   Watched<FinalReduction> final_reduction{FinalReduction::of_unreduced_modules};
@@ -30,6 +31,7 @@ struct Behaviour {
   Watched<GradientDtype> gradient_dtype{GradientDtype::of_parameter};
   Watched<PartialSums> partial_sums{PartialSums::by_parameter};
   Watched<Reset> reset{Reset::drops_gradients};
+  Watched<RootAfterForward> root_after_forward{RootAfterForward::as_given};
 };
 
 const WrapperHistory& history();

@@ -11,7 +11,10 @@
 namespace gradledger::torch::fully_shard {
 
 FsdpModule::FsdpModule(const EngineContext& context, const Fsdp2Config& config, const Behaviour& behaviour)
-    : context_(context), config_(&config), scaler_(config.grad_scaler), root_keeps_parameters_(!config.reshard_after_forward) {
+    : context_(context),
+      config_(&config),
+      scaler_(config.grad_scaler),
+      root_keeps_parameters_(!config.reshard_after_forward || behaviour.root_after_forward == RootAfterForward::gathered) {
   shared_.context = context;
   shared_.config = &config;
   shared_.behaviour = behaviour;

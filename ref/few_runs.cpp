@@ -73,7 +73,7 @@ void Passes::few_runs(Verdict& verdict) {
   say_left_out(runs, verdict);
 }
 
-// Held to the books.
+// Held to the books. of_all: it has the contributions of all windows.
 void Passes::packed_run(const GradientSource& source, PassJudge& judge, PackedRuns& runs, Verdict& verdict, bool of_all) {
   RunOptions run;
   run.linear = true;
@@ -84,7 +84,8 @@ void Passes::packed_run(const GradientSource& source, PassJudge& judge, PackedRu
   ++verdict.fingerprint_passes;
   evidence_.fingerprint.insert(evidence_.fingerprint.end(), judge.mismatches().begin(), judge.mismatches().end());
   sort_by_key(evidence_.fingerprint);
-  if (of_all) note_shown(judge.book(), verdict);
+  if (!of_all) return;  // a window without gradients may stop an optimizer
+  note_shown(judge.book(), verdict);
   forget_what_stopped(shown, verdict);
 }
 

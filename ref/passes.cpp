@@ -228,7 +228,7 @@ void Passes::take_apart(const WeightsJudge& judge, Verdict& verdict) {
   }
 }
 
-// What a loss scale divided once too often is lost in 16 bits beside what another window left.
+// What a loss scale divided once too often is lost beside what another window left.
 bool Passes::sums_hide_windows() const { return timeline_.contract.loss_scale.initial > 1 && !range_.wide && timeline_.steps > 1; }
 
 void Passes::fingerprint_passes(Verdict& verdict) {

@@ -26,6 +26,8 @@ def run(rank, seen, stage):
     engine.backward(engine(float(2 + 2 * rank)))  # the parts of one sequence's gradient: 2 and 4
     engine.step()
     seen[stage, rank] = deepspeed.utils.safe_get_full_fp32_param(net.weight)[0]
+    deepspeed.comm.barrier()  # nobody leaves while the other may still be at a collective
+    deepspeed.comm.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
 // What the sums of few runs alone would name otherwise than many runs do: weights that 16 bits hide, answers by chance, elements that hold those of others.
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "sim/load.h"
@@ -293,6 +295,56 @@ TEST(few_runs, say_which_gradients_a_planted_infinity_hides) {
   EXPECT_TRUE(says(hidden));
   EXPECT_FALSE(says(seen));
   EXPECT_FALSE(seen.findings.empty()) << "the other element tells";
+}
+
+// Every rank skips every step, whatever its gradients are.
+class SkipsEverything final : public Producer {
+ public:
+  explicit SkipsEverything(Producer& inner) : inner_(inner) {}
+
+  std::string_view name() const override { return "skips everything"; }
+  Capabilities capabilities() const override { return {.applied_gradients = true, .accumulators = true, .few_runs = true}; }
+  RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override {
+    Skipping skipping(sink);
+    return inner_.run(source, options, skipping);
+  }
+
+ private:
+  class Skipping final : public TraceSink {
+   public:
+    explicit Skipping(TraceSink& to) : to_(to) {}
+    void observe(const Observation& o) override {
+      if (o.role != Role::applied_gradient && !is_weight(o.role)) to_.observe(o);
+    }
+    void step_fact(const StepRecord& r) override {
+      StepRecord said = r;
+      if (r.fact == StepFact::updated) said.value = 0;
+      if (r.fact == StepFact::skipped) said.value = 1;
+      if (r.fact == StepFact::updated || r.fact == StepFact::skipped) to_.step_fact(said);
+    }
+    void event_done(std::uint32_t rank, std::uint32_t event) override { to_.event_done(rank, event); }
+
+   private:
+    static bool is_weight(Role role) { return role == Role::parameter || role == Role::master_parameter; }
+    TraceSink& to_;
+  };
+
+  Producer& inner_;
+};
+
+// Values of many micro-batches may add up to what fp16 has no room for, in some order, and be skipped. Probes have room for it.
+TEST(few_runs_name, a_skip_of_what_every_format_has_room_for) {
+  Scenario s = base_scenario(4, {30, 21}, Dtype::float16);
+  deepspeed_config(s).zero.stage = 1;
+  deepspeed_config(s).gradient_accumulation_steps = 64;
+  deepspeed_config(s).fp16.loss_scale = std::exp2(30);
+  s.script = managed(64);
+  const Timeline timeline = make_timeline(s).value();
+  const auto inner = make_producer(s, timeline);
+  SkipsEverything producer(*inner);
+  const ref::Verdict verdict = ref::judge(s, timeline, producer, {});
+  EXPECT_EQ(classes(verdict), Set{"wrong-skip"}) << sentences(verdict);
+  EXPECT_NE(sentences(verdict).find("in a run on probes that every format has room for no rank applies a gradient"), std::string::npos) << sentences(verdict);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // What the sums of few runs alone would name otherwise than many runs do: weights that 16 bits hide, answers by chance, elements that hold those of others.
 #include <cmath>
+#include <filesystem>
 
 #include <gtest/gtest.h>
 
@@ -345,6 +346,20 @@ TEST(few_runs_name, a_skip_of_what_every_format_has_room_for) {
   const ref::Verdict verdict = ref::judge(s, timeline, producer, {});
   EXPECT_EQ(classes(verdict), Set{"wrong-skip"}) << sentences(verdict);
   EXPECT_NE(sentences(verdict).find("in a run on probes that every format has room for no rank applies a gradient"), std::string::npos) << sentences(verdict);
+}
+
+// Numbers of eight ranks in bf16 are 1 or 2: what explains one parameter explains some elements of the next by chance, and something else all of them.
+TEST(few_runs_name, what_explains_a_stretch_before_what_explains_some_of_it) {
+  const Scenario s = load_scenario(std::filesystem::path(GRADLEDGER_SOURCE_DIR) / "scenarios/layouts/never-finalized-beside-copies.json").value();
+  const Timeline timeline = make_timeline(s).value();
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const auto producer = make_producer(s, timeline);
+    FewRunsProducer few(*producer);
+    ref::OracleOptions options;
+    options.seed = seed;
+    const ref::Verdict verdict = ref::judge(s, timeline, few, options);
+    EXPECT_EQ(classes(verdict), (Set{"missing-reduction", "stale-gradient"})) << seed << ": " << sentences(verdict);
+  }
 }
 
 }  // namespace

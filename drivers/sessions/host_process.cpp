@@ -40,10 +40,12 @@ std::vector<std::string> environment(const std::vector<std::string>& variables) 
   return out;
 }
 
-// One that has ended and that nobody has asked about is still listed, as a zombie.
+// One that has ended and that nobody has asked about is still listed, as a zombie. One that ends while it is read fails the stream, where a buffer would throw.
 bool runs_in_group(const std::filesystem::path& process, pid_t group) {
   std::ifstream file(process / "stat");
-  const std::string line((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::string line(1 << 10, '\0');
+  file.read(line.data(), static_cast<std::streamsize>(line.size()));
+  line.resize(static_cast<std::size_t>(file.gcount()));
   const std::size_t name_end = line.rfind(')');  // a name may hold a space
   if (name_end == std::string::npos) return false;
   std::istringstream rest(line.substr(name_end + 1));

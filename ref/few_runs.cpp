@@ -40,23 +40,14 @@ void Passes::few_runs(Verdict& verdict) {
   else value_pass(kind, true, verdict);
   if (!evidence_.facts.races.empty()) ledger_schedule_.policy = Schedule::Policy::in_order;
   PackedRuns runs(workload_, timeline_, ledger_, range_, options_.seed);
-  const Model::Mode mode = runs.exact() ? Model::Mode::exact : Model::Mode::bounded;
   runs.expect_wrong(evidence_.values);
-  {
-    const GradientSource& source = runs.next_run();
-    Model model(workload_, timeline_, source, mode);
-    PassJudge judge(workload_, timeline_, model, mode, 0.0, &evidence_.seen, meant(source, mode));
-    packed_run(source, judge, runs, verdict, true);
-    verdict.ledger.add(judge.statistics());
+  packed_run(runs, {}, verdict);
+  const bool hidden = runs.found_left_over();
+  if (hidden) {
+    packed_run(runs, 0, verdict);
+    packed_run(runs, 1, verdict);
+    runs.take_windows_alone();
   }
-  const bool hidden = runs.found_left_over() && sums_hide_windows();
-  for (std::uint32_t parity = 0; parity < 2 && hidden; ++parity) {
-    const GradientSource& source = runs.next_run(parity);
-    Model model(workload_, timeline_, source, mode);
-    PassJudge judge(workload_, timeline_, model, mode, 0.0, nullptr, meant(source, mode));
-    packed_run(source, judge, runs, verdict, false);
-  }
-  if (hidden) runs.take_windows_alone();
   const std::uint32_t runs_max = packed_runs_max + (hidden ? 2 : 0);
   RunOptions again;
   again.linear = true;
@@ -73,8 +64,12 @@ void Passes::few_runs(Verdict& verdict) {
   say_left_out(runs, verdict);
 }
 
-// Held to the books. of_all: it has the contributions of all windows.
-void Passes::packed_run(const GradientSource& source, PassJudge& judge, PackedRuns& runs, Verdict& verdict, bool of_all) {
+// Held to the books. every_second: of PackedRuns::next_run().
+void Passes::packed_run(PackedRuns& runs, std::optional<std::uint32_t> every_second, Verdict& verdict) {
+  const GradientSource& source = runs.next_run(every_second);
+  const Model::Mode mode = runs.exact() ? Model::Mode::exact : Model::Mode::bounded;
+  Model model(workload_, timeline_, source, mode);
+  PassJudge judge(workload_, timeline_, model, mode, 0.0, every_second ? nullptr : &evidence_.seen, meant(source, mode));
   RunOptions run;
   run.linear = true;
   run.schedule = ledger_schedule_;
@@ -84,7 +79,8 @@ void Passes::packed_run(const GradientSource& source, PassJudge& judge, PackedRu
   ++verdict.fingerprint_passes;
   evidence_.fingerprint.insert(evidence_.fingerprint.end(), judge.mismatches().begin(), judge.mismatches().end());
   sort_by_key(evidence_.fingerprint);
-  if (!of_all) return;  // a window without gradients may stop an optimizer
+  if (every_second) return;  // a window without gradients may stop an optimizer
+  verdict.ledger.add(judge.statistics());
   note_shown(judge.book(), verdict);
   forget_what_stopped(shown, verdict);
 }

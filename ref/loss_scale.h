@@ -54,4 +54,7 @@ inline std::vector<double> loss_scales(const Timeline& timeline) {
   return out;
 }
 
+// Whether the sum of a window may hide what an earlier one left, divided by the scale once more than it should be.
+inline bool hides_earlier_windows(const Timeline& timeline) { return timeline.contract.loss_scale.initial > 1 && timeline.steps > 1; }
+
 }  // namespace gradledger::ref

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ref/dtype_facts.h"
+#include "ref/loss_scale.h"
 
 namespace gradledger::ref {
 namespace {
@@ -32,7 +33,7 @@ const GradientSource& PackedRuns::next_run(std::optional<std::uint32_t> every_se
 // Stands before the judge of a run, if it has one.
 class PackedRuns::Keeper final : public TraceSink {
  public:
-  Keeper(PackedRuns& runs, PassJudge* judge) : runs_(runs), judge_(judge) {}
+  Keeper(PackedRuns& runs, PassJudge* judge) : runs_(runs), judge_(judge), looks_for_left_over_(judge && !runs.of_windows_ && hides_earlier_windows(runs.timeline_)) {}
 
   void observe(const Observation& o) override {
     const SnapshotKey key{o.event, o.at_end, o.rank, std::string(o.buffer)};
@@ -43,7 +44,7 @@ class PackedRuns::Keeper final : public TraceSink {
     }
     const std::size_t before = judge_->mismatches().size();
     judge_->observe(o);
-    if (!runs_.found_left_over_ && !runs_.of_windows_ && o.at_end) look_for_left_over(o);
+    if (looks_for_left_over_ && !runs_.found_left_over_ && o.at_end) look_for_left_over(o);
     if (const auto kept = runs_.kept_.find(key); kept != runs_.kept_.end()) return runs_.keep(o, kept->second);
     const auto in_values = runs_.of_windows_ ? runs_.wrong_values_.end() : runs_.wrong_values_.find(key);
     const bool seen = judge_->mismatches().size() > before;
@@ -91,6 +92,7 @@ class PackedRuns::Keeper final : public TraceSink {
   };
   PackedRuns& runs_;
   PassJudge* judge_;
+  const bool looks_for_left_over_;
   std::map<std::pair<std::uint32_t, std::string>, Left> left_;
   std::map<std::uint32_t, std::uint32_t> last_event_;  // by rank
 };

@@ -32,7 +32,7 @@ class PackedRuns {
   // Of a run that is judged: keeps what its judge finds wrong. Of another: what was kept so far.
   std::unique_ptr<TraceSink> keeper(PassJudge* judge);
 
-  // Whether the first run showed a gradient that a window found there: what a loss scale left of an earlier one is hidden beside the window's own.
+  // Whether the first run showed a gradient that a window found there, and there is a loss scale: what that left of an earlier window its own sum may hide.
   bool found_left_over() const { return found_left_over_; }
 
   // What these runs left of a snapshot, of which runs of one contribution each told the weights. Those that the sums contradict become open.

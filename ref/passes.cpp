@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "ref/kept_state.h"
+#include "ref/loss_scale.h"
 #include "ref/loop_clip.h"
 #include "ref/parameters.h"
 #include "ref/sorted_mismatches.h"
@@ -228,9 +229,6 @@ void Passes::take_apart(const WeightsJudge& judge, Verdict& verdict) {
   }
 }
 
-// What a loss scale divided once too often is lost beside what another window left.
-bool Passes::sums_hide_windows() const { return timeline_.contract.loss_scale.initial > 1 && !range_.wide && timeline_.steps > 1; }
-
 void Passes::fingerprint_passes(Verdict& verdict) {
   FingerprintSource fingerprint(timeline_, range_, options_.seed);
   const PlantedSource source(fingerprint, timeline_);
@@ -239,7 +237,7 @@ void Passes::fingerprint_passes(Verdict& verdict) {
   run.linear = true;
   run.wide = range_.wide;
   run.schedule = ledger_schedule_;
-  const std::uint32_t passes = range_.dyadic || range_.wide ? fingerprint.passes(sums_hide_windows()) : 1;
+  const std::uint32_t passes = range_.dyadic || range_.wide ? fingerprint.passes(!range_.wide && hides_earlier_windows(timeline_)) : 1;
   for (std::uint32_t pass = 0; pass < passes; ++pass) {
     fingerprint.set_pass(pass);
     Model model(workload_, timeline_, source, mode, {.wide = range_.wide});

@@ -50,8 +50,7 @@ class Passes {
   void say_what_plants_hide(Verdict& verdict) const;
   void one_pass(Verdict& verdict);
   void few_runs(Verdict& verdict);
-  void packed_run(const GradientSource& source, PassJudge& judge, PackedRuns& runs, Verdict& verdict, bool of_all);
-  bool sums_hide_windows() const;
+  void packed_run(PackedRuns& runs, std::optional<std::uint32_t> every_second, Verdict& verdict);
   void look_at_each_alone(PackedRuns& runs, Verdict& verdict);
   Pairs not_shown(PackedRuns& runs) const;
   void keep_packed(PackedRuns& runs, Verdict& verdict);

@@ -97,7 +97,7 @@ class Naming {
   std::map<std::tuple<FindingClass, std::uint32_t, std::uint32_t>, std::size_t> place_;  // by class, step, rank
   std::map<std::uint32_t, std::vector<std::size_t>> of_step_;
   std::uint32_t first_race_ = never;                        // step
-  std::uint32_t first_hidden_ = never;                      // likewise: of weights that values do not tell, as they are not finite
+  std::uint32_t first_hidden_ = never;                      // likewise: of weights that nobody can tell, where values are not finite or no sum
   std::map<std::uint32_t, std::uint32_t> first_mismatch_;   // event, by step
   std::map<SnapshotKey, const Mismatch*> first_in_values_;  // of several of a snapshot
 };

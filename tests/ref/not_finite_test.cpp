@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "sim/load.h"
 #include "tests/support/few_runs.h"
 #include "tests/support/tampering.h"
 
@@ -46,6 +47,35 @@ TEST(not_finite, memory_that_nobody_wrote_is_no_sum_of_contributions) {
   const ref::Verdict verdict = judge_with(std::numeric_limits<double>::quiet_NaN(), false);
   EXPECT_EQ(verdict.inconclusive_rows.total(), 0u);
   EXPECT_NE(classes(verdict), Set{"nonfinite-missed"}) << sentences(verdict);
+}
+
+// Megatron-Core before 0.15 divides the loss of a schedule by its tokens, of which these have none.
+Scenario without_tokens(const std::string& parameters, const std::string& script) {
+  return read_scenario(R"({"name": "a", "world_size": 2, "parameters": )" + parameters + R"(, "model_dtype": "bf16",
+      "engine": {"framework": "megatron", "as_of": "0.14.0", "config": {"schedule": {"num_microbatches": 2, "loss": "sum_and_tokens"}}, "optimizer": {"type": "SGD", "lr": 1.0}},
+      "script": )" + script +
+                           "}",
+                       ".")
+      .value();
+}
+
+// Each rank has gradients of its own, infinite in some elements and NaN in others.
+TEST(not_finite, values_that_differ_between_ranks_have_no_divergence_of_their_own) {
+  const Scenario s = without_tokens(R"([{"name": "w0", "numel": 24}])", R"([{"backward": {}}, {"step": {}}, {"backward": {}}, {"step": {}}])");
+  const ref::Verdict verdict = judge(s);
+  EXPECT_EQ(classes(verdict), Set{"rounding-excess"}) << sentences(verdict);
+}
+
+// One parameter has no gradient, and a weight of 0 as is due; the others have one that is not told, and is due 0 in the second window.
+TEST(not_finite, values_are_not_taken_for_those_of_an_element_that_is_right) {
+  const Scenario s = without_tokens(R"([{"name": "w0", "numel": 5, "used_by": "micro_batch > 0"}, {"name": "w1", "numel": 7}])",
+                                    R"([{"backward": {}}, {"step": {}}, {"no_sync": [{"step": {}}]}, {"zero_grad": "engine"}, {"event": {"name": "forward_backward_func"}}])");
+  const Timeline timeline = make_timeline(s).value();
+  HostExecutor producer(s, timeline);
+  ref::OracleOptions options;
+  options.executor = ref::Executor::numeric;
+  const ref::Verdict verdict = ref::judge(s, timeline, producer, options);
+  EXPECT_EQ(classes(verdict), Set{"rounding-excess"}) << sentences(verdict);
 }
 
 }  // namespace

@@ -51,8 +51,8 @@ class MegatronEngine final : public Engine {
   std::optional<std::vector<std::uint64_t>> tokens_of_window() const;
 
   void finalize(ProgramWriter& w);                          // finalize_model_grads.py: finalize_model_grads, at 0.16.1
-  void begin_groups(bool finish, ProgramWriter& w);         // distributed_data_parallel.py: finish_grad_sync, and start_grad_sync, at 0.16.1
-  void reduce_groups(ProgramWriter& w);                     // likewise: distributed_data_parallel.py: finish_grad_sync, start_grad_sync, at 0.16.1
+  void begin_groups(bool finish, ProgramWriter& w);         // distributed_data_parallel.py: finish_grad_sync, start_grad_sync, at 0.16.1
+  void reduce_groups(ProgramWriter& w);                     // distributed_data_parallel.py: finish_grad_sync, start_grad_sync, at 0.16.1
   void reduce(BucketGroup& group, ProgramWriter& w) const;  // param_and_grad_buffer.py: finish_grad_sync, start_grad_sync, at 0.16.1
   void local_norm_is(double norm, ProgramWriter& w);        // param_and_grad_buffer.py: check_grads, at 0.16.1
 

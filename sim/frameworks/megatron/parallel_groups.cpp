@@ -170,20 +170,26 @@ void meet_in(const ProcessGroup& group, CollectiveCall call, ProgramWriter& w) {
   w.collective(call);
 }
 
-std::vector<std::uint32_t> first_data_parallel(const Scenario& s) {
+namespace {
+
+// Of each rank, the first that has its place in every one of these groups.
+std::vector<std::uint32_t> first_alike(const Scenario& s, std::initializer_list<const char*> names) {
   const Axes axes(s);
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> first;
+  std::map<Ranks, std::uint32_t> first;
   std::vector<std::uint32_t> out;
-  for (std::uint32_t r = 0; r < s.world_size; ++r) out.push_back(first.try_emplace({axes.place("tp", r), axes.place("pp", r)}, r).first->second);
+  for (std::uint32_t r = 0; r < s.world_size; ++r) {
+    Ranks places;
+    for (const char* name : names) places.push_back(axes.place(name, r));
+    out.push_back(first.try_emplace(std::move(places), r).first->second);
+  }
   return out;
 }
 
-std::vector<std::uint32_t> first_expert_data_parallel(const Scenario& s) {
-  const Axes axes(s);
-  std::vector<std::uint32_t> out;
-  for (std::uint32_t r = 0; r < s.world_size; ++r) out.push_back(axes.alike({"etp", "pp", "ep"}, r).front());
-  return out;
-}
+}  // namespace
+
+std::vector<std::uint32_t> first_data_parallel(const Scenario& s) { return first_alike(s, {"tp", "pp"}); }
+
+std::vector<std::uint32_t> first_expert_data_parallel(const Scenario& s) { return first_alike(s, {"etp", "pp", "ep"}); }
 
 std::vector<std::uint32_t> last_stages(const Scenario& s, const RankList& ranks) {
   const Axes axes(s);

@@ -99,7 +99,7 @@ std::vector<FsdpModules::Call> FsdpModules::calls_of(std::uint32_t backward) con
 // What a gather brings is not modelled. That ranks meet in it is: those that call other modules wait for each other there.
 void FsdpModules::unshard(std::size_t m, ProgramWriter& w) {
   Module& module = modules_[m];
-  if (std::exchange(module.gathered, true)) return;
+  if (module.gathered()) return;
   const OnStream on(w, Stream::all_gather);
   for (const std::uint32_t g : module.laid) {
     const ParameterGroup& group = setup().layout.groups[g];
@@ -118,7 +118,6 @@ void FsdpModules::reshard(Module& module, ProgramWriter& w) {
   const OnStream on(w, Stream::all_gather);
   w.wait(used);
   for (const Tensor& whole : std::exchange(module.unsharded, {})) tensors_.drop(w, whole);
-  module.gathered = false;
 }
 
 // A module gathers the one behind it ahead, in the order that they have in the model, whether this forward calls it or not.
@@ -205,7 +204,7 @@ void FsdpModules::zero_grad(bool set_to_none, bool of_module, ProgramWriter& w) 
   applied_ = false;
   for (const Module& module : modules_)
     for (const std::size_t g : module.groups) {
-      const bool whole = of_module && module.gathered;
+      const bool whole = of_module && module.gathered();
       if (whole) groups_[g].zero_unsharded(set_to_none, tensors_, w);
       if (!whole || setup().behaviour.module_zero_grad_of_shards) groups_[g].zero_sharded(set_to_none, w);
     }

@@ -37,10 +37,11 @@ class FsdpModules final : public Engine {
     std::vector<std::size_t> groups;  // that learn
     std::size_t parameters = 0;       // of those groups
     std::vector<std::uint32_t> ready;
-    bool gathered = false;  // its parameters are the whole ones
-    std::vector<Tensor> unsharded;
+    std::vector<Tensor> unsharded;  // its weights, whole, while they are gathered
     std::uint32_t unshard_event = no_index;
     bool unfinished = false;  // a backward has begun and not ended
+
+    bool gathered() const { return !unsharded.empty(); }
   };
 
   struct Call {

@@ -139,13 +139,10 @@ void FullyShardedDataParallel::pre_forward(std::uint32_t module, std::uint32_t o
     shared_.states[module] = TrainingState::forward_backward;
     return;
   }
+  const bool recomputes = h.training_state == HandleTrainingState::backward_pre;
   // Where weights were gathered ahead their views were made with them, before the forward of the module that did so.
-  const std::size_t made_at = config_->forward_prefetch && h.prefetched ? std::min(h.views_made_at, graph.size()) : graph.size();
-  const auto insert_views = [&] {
-    const Node views{Node::Kind::accumulate_grad, module, h.views_accumulator, h.views_forward, ordinal};
-    if (uses_module(ordinal, module)) graph.insert(graph.begin() + static_cast<std::ptrdiff_t>(made_at), views);
-  };
-  if (h.training_state != HandleTrainingState::backward_pre) {
+  const std::size_t made_at = config_->forward_prefetch && h.prefetched ? h.views_made_at : graph.size();
+  if (!recomputes) {
     shared_.states[module] = TrainingState::forward_backward;
     if (shared_.iteration == 0 && !h.pre_forward_order_index) {
       h.pre_forward_order_index = static_cast<std::uint32_t>(shared_.pre_forward_order.size());
@@ -155,13 +152,13 @@ void FullyShardedDataParallel::pre_forward(std::uint32_t module, std::uint32_t o
     if (!h.prefetched) unshard(module, pass);
     h.needs_pre_forward_unshard = false;
     wait_stream(pass.w, Stream::compute, Stream::all_gather);
-    insert_views();
-    prefetch_forward(module, graph.size(), pass);
-    // _register_post_backward_hook: once, in the first forward since the last backward that was over.
-    if (!h.hooked_accumulator) h.hooked_accumulator = h.accumulator;
-    return;
   }
-  insert_views();
+  if (uses_module(ordinal, module))
+    graph.insert(graph.begin() + static_cast<std::ptrdiff_t>(made_at), {Node::Kind::accumulate_grad, module, h.views_accumulator, h.views_forward, ordinal});
+  if (recomputes) return;
+  prefetch_forward(module, graph.size(), pass);
+  // _register_post_backward_hook: once, in the first forward since the last backward that was over.
+  if (!h.hooked_accumulator) h.hooked_accumulator = h.accumulator;
 }
 
 // _post_forward_reshard is in it: the root keeps its weights for the backward.

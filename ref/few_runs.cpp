@@ -54,7 +54,8 @@ void Passes::few_runs(Verdict& verdict) {
   again.schedule = ledger_schedule_;
   bool told = runs.decode();
   while (!told && (runs.runs() < runs_max || (runs.runs() < packed_runs_of_few_elements_max && runs.lacks_equations()))) {
-    const GradientSource& source = hidden ? runs.next_run(runs.runs() % 2) : runs.next_run();
+    const std::uint32_t turn = hidden ? runs.runs() % 3 : 0;  // all windows, the even ones, the odd ones
+    const GradientSource& source = turn == 0 ? runs.next_run() : runs.next_run(turn - 1);
     producer_.run(source, again, *runs.keeper(nullptr));
     ++verdict.decode_passes;
     told = runs.decode();

@@ -57,7 +57,6 @@ class PackedRuns::Keeper final : public TraceSink {
     kept.role = o.role;
     kept.after = wrong.after;
     kept.only_in_values = !seen;
-    kept.of_windows = runs_.of_windows_;
     if (seen) kept.wrong = judge_->mismatches().back().ranges;
     runs_.keep(o, kept);
   }
@@ -77,9 +76,11 @@ class PackedRuns::Keeper final : public TraceSink {
     const std::vector<Event>& events = runs_.timeline_.events;
     Left& left = left_[{o.rank, std::string(o.buffer)}];
     const auto before = last_event_.find(o.rank);
-    const bool stayed = before != last_event_.end() && left.event == before->second && left.nonzero;
-    runs_.found_left_over_ = stayed && events[o.event].is<events::Backward>() && events[left.event].documented != events[o.event].documented;
-    left = {o.event, std::any_of(o.pieces.begin(), o.pieces.end(), [](const ObservedPiece& piece) { return holds_any(piece); })};
+    const bool stayed = before != last_event_.end() && left.event == before->second && left.nonzero, is_backward = events[o.event].is<events::Backward>();
+    const std::uint32_t window = events[o.event].documented;
+    runs_.found_left_over_ = stayed && is_backward && left.window != window;
+    const bool nonzero = std::any_of(o.pieces.begin(), o.pieces.end(), [](const ObservedPiece& piece) { return holds_any(piece); });
+    left = {o.event, stayed && !is_backward ? left.window : window, nonzero};
   }
   static bool holds_any(const ObservedPiece& piece) {
     const auto* const begin = static_cast<const std::byte*>(piece.data);
@@ -87,7 +88,7 @@ class PackedRuns::Keeper final : public TraceSink {
   }
 
   struct Left {
-    std::uint32_t event = never;
+    std::uint32_t event = never, window = 0;  // that of the last backward before it
     bool nonzero = false;
   };
   PackedRuns& runs_;
@@ -132,7 +133,7 @@ void PackedRuns::keep(const Observation& o, Kept& kept) {
 
 void PackedRuns::take_windows_alone() {
   for (auto& [key, kept] : kept_) {
-    if (kept.held.size() < 2 || std::all_of(kept.held.begin() + 1, kept.held.end(), [](const auto& held) { return held.empty(); })) continue;
+    if (kept.held.size() < runs() || std::any_of(kept.held.begin() + 1, kept.held.end(), [](const auto& held) { return held.empty(); })) continue;
     kept.held.front().clear();
     kept.error.front().clear();
   }
@@ -199,7 +200,6 @@ PackedRuns::Decoded PackedRuns::take_apart(const SnapshotKey& key, const Kept& k
   const std::vector<WeightPattern> known = patterns;
   taking.set_patterns(known);
   taking.set_wrong(kept.wrong);
-  taking.take_dark_as_due(kept.of_windows);
   out.equations = add_runs(kept, taking);
   out.missing = !taking.run();
   out.open = !out.missing && taking.open();

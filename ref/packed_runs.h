@@ -38,7 +38,7 @@ class PackedRuns {
   // What these runs left of a snapshot, of which runs of one contribution each told the weights. Those that the sums contradict become open.
   BornOut bear_out(LedgerEntry& alone) const;
 
-  // From now on weights are worked out of runs with every second window, where these showed a snapshot: sums of all are rounded.
+  // From now on weights are worked out of runs with every second window, where both of these showed a snapshot: sums of all are rounded.
   void take_windows_alone();
 
   // Works weights out of all runs so far. True: nothing stays open that another run could tell.
@@ -63,7 +63,6 @@ class PackedRuns {
     Role role = Role::scratch;
     std::uint32_t after = never;
     bool only_in_values = false;      // that judge found nothing wrong
-    bool of_windows = false;          // wrong where every second window is there, and right where all are
     std::vector<ElementRange> wrong;  // what the judge of the first run found so
     std::vector<ElementRange> layout;
     std::vector<std::vector<double>> held, error;  // by run, then by element; in units of the true gradient. No error: none

@@ -349,10 +349,10 @@ void TakingApart::write() {
       if (used && became_[e] >= 0) {
         const RowWeights& answer = answers_[static_cast<std::size_t>(became_[e])];
         const bool in_dark = !answer.dark.empty() && answer.dark[k];
-        run.open = (!answer.of_due && answer.open[k]) || (in_dark && !dark_are_due_);
+        run.open = (!answer.of_due && answer.open[k]) || in_dark;
         if (!run.open && !in_dark) run.coefficient = answer.of_due ? *answer.of_due * due : answer.value[k];
       }
-      run.open = run.open || (used && (became_[e] == unknown || (became_[e] == as_due && due != 0 && dark[piece_of_[e]] && !dark_are_due_)));
+      run.open = run.open || (used && (became_[e] == unknown || (became_[e] == as_due && due != 0 && dark[piece_of_[e]])));
       if (became_[e] == elsewhere) place(k, instead_.at(e), run);
       open_ = open_ || run.open;
       column.append(run);

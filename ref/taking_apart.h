@@ -46,9 +46,6 @@ class TakingApart {
   // Elements that a judge found wrong, by bounds that are closer than those of sums here: no weights that are due explain them.
   void set_wrong(const std::vector<ElementRange>& ranges);
 
-  // Contributions that no run has are as due: runs of all of them said so.
-  void take_dark_as_due(bool are) { dark_are_due_ = are; }
-
   // False: it is too large.
   bool run();
   // In place of run(), of an entry with weights, which each contribution showed in a run of its own. Due ones of an element that is wrong become open.
@@ -122,7 +119,7 @@ class TakingApart {
   std::vector<int> became_;
   std::map<std::uint32_t, Instead> instead_;  // by element that became `elsewhere`
   std::uint32_t failures_ = 0;
-  bool open_ = false, hides_ = false, dark_are_due_ = false;
+  bool open_ = false, hides_ = false;
 };
 
 }  // namespace gradledger::ref

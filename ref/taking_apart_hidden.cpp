@@ -8,7 +8,6 @@
 namespace gradledger::ref {
 
 void TakingApart::look_for_hidden() {
-  if (dark_are_due_) return;
   const std::vector<double> scales = loss_scales(timeline_);
   std::vector<double> shares{entry_.step < scales.size() ? 1 / scales[entry_.step] : 1};
   if (patterns_)

@@ -18,10 +18,9 @@ using Set = std::set<std::string>;
 constexpr std::uint32_t alone_max = ref::OracleOptions{}.alone_max;
 
 ref::Verdict judge_alone(const Scenario& scenario, Producer& of, std::uint32_t at_most = alone_max) {
-  FewRunsProducer few(of);
   ref::OracleOptions options;
   options.alone_max = at_most;
-  return ref::judge(scenario, make_timeline(scenario).value(), few, options);
+  return judged_in_few(scenario, make_timeline(scenario).value(), of, options).verdict;
 }
 
 ref::Verdict judge_alone(const Scenario& scenario, std::uint32_t at_most = alone_max) {

@@ -19,15 +19,8 @@ Scenario scenario_in(const std::string& text) {
   return read.value();
 }
 
-ref::Verdict judge_by_few(const Scenario& scenario) {
-  const Timeline timeline = make_timeline(scenario).value();
-  const auto producer = make_producer(scenario, timeline);
-  FewRunsProducer few(*producer);
-  return ref::judge(scenario, timeline, few, {});
-}
-
 void expect_named(const Scenario& scenario, const Set& names) {
-  const ref::Verdict many = judge(scenario), few = judge_by_few(scenario);
+  const ref::Verdict many = judge(scenario), few = judged_in_few(scenario).verdict;
   EXPECT_EQ(classes(many), names) << sentences(many);
   EXPECT_EQ(classes(few), names) << sentences(few);
 }
@@ -157,7 +150,7 @@ TEST(few_runs_name, an_infinity_that_does_not_arrive) {
 TEST(few_runs_name, rounding_alone_and_leave_no_weights_open_for_it) {
   const auto scenario = load_scenario(GRADLEDGER_SOURCE_DIR "/scenarios/live/11-stage-2-accumulates-in-bf16.json", {});
   ASSERT_TRUE(scenario.ok()) << scenario.error().text();
-  const ref::Verdict few = judge_by_few(*scenario);
+  const ref::Verdict few = judged_in_few(*scenario).verdict;
   EXPECT_EQ(classes(few), Set{"rounding-excess"}) << sentences(few);
   EXPECT_TRUE(few.unexplained.empty());
 }
@@ -187,7 +180,7 @@ TEST(few_runs_name, no_window_of_bf16_as_judged_that_a_norm_makes_the_step_skip)
         sharded(R"([{"name": "p0", "numel": 5}, {"name": "p1", "numel": 12}])", "bf16", "0.19.8",
                 fmt::format(R"({{"gradient_accumulation_steps": 1, {}"bf16": {{"enabled": true}}, "gradient_clipping": 0.0, "zero_optimization": {}}})", data_types, zero),
                 R"([{"backward": {}}, {"overflow": {"micro_batch": 0, "value": "nan"}}, {"step": {}}])", 2));
-    for (const ref::Verdict& verdict : {judge(s), judge_by_few(s)}) {
+    for (const ref::Verdict& verdict : {judge(s), judged_in_few(s).verdict}) {
       EXPECT_EQ(classes(verdict), Set{}) << zero << sentences(verdict);
       EXPECT_TRUE(verdict.applied.empty()) << zero;
       EXPECT_EQ(verdict.coverage.windows_judged, promised) << zero;
@@ -287,7 +280,7 @@ TEST(few_runs, say_which_gradients_a_planted_infinity_hides) {
                                                   R"([{"backward": {}}, {"set_boundary": true}, {"set_gradient": {"parameter": "p0", "times": 3.0}},
         {"overflow": {"ranks": [1], "micro_batch": 0}}, {"step": {}}])",
                                                   4, "none"));
-    return judge_by_few(scenario);
+    return judged_in_few(scenario).verdict;
   };
   const auto says = [](const ref::Verdict& verdict) {
     return std::any_of(verdict.left_out.begin(), verdict.left_out.end(), [](const std::string& what) { return what.find("gradient of p0 holds beside") != std::string::npos; });
@@ -342,8 +335,7 @@ TEST(few_runs_name, a_skip_of_what_every_format_has_room_for) {
   const Timeline timeline = make_timeline(s).value();
   const auto inner = make_producer(s, timeline);
   SkipsEverything skipping(*inner);
-  FewRunsProducer producer(skipping);
-  const ref::Verdict verdict = ref::judge(s, timeline, producer, {});
+  const ref::Verdict verdict = judged_in_few(s, timeline, skipping).verdict;
   EXPECT_EQ(classes(verdict), Set{"wrong-skip"}) << sentences(verdict);
   EXPECT_NE(sentences(verdict).find("in a run on probes that every format has room for no rank applies a gradient"), std::string::npos) << sentences(verdict);
 }
@@ -354,10 +346,9 @@ TEST(few_runs_name, what_explains_a_stretch_before_what_explains_some_of_it) {
   const Timeline timeline = make_timeline(s).value();
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const auto producer = make_producer(s, timeline);
-    FewRunsProducer few(*producer);
     ref::OracleOptions options;
     options.seed = seed;
-    const ref::Verdict verdict = ref::judge(s, timeline, few, options);
+    const ref::Verdict verdict = judged_in_few(s, timeline, *producer, options).verdict;
     EXPECT_EQ(classes(verdict), (Set{"missing-reduction", "stale-gradient"})) << seed << ": " << sentences(verdict);
   }
 }
@@ -373,10 +364,9 @@ TEST(few_runs_name, what_a_scaler_left_from_runs_that_have_it_alone) {
   const Set names = classes(judge(s));
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const auto producer = make_producer(s, timeline);
-    FewRunsProducer few(*producer);
     ref::OracleOptions options;
     options.seed = seed;
-    const ref::Verdict verdict = ref::judge(s, timeline, few, options);
+    const ref::Verdict verdict = judged_in_few(s, timeline, *producer, options).verdict;
     EXPECT_EQ(classes(verdict), names) << seed << ": " << sentences(verdict);
   }
 }

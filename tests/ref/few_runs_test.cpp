@@ -19,22 +19,14 @@ namespace {
 
 using Set = std::set<std::string>;
 
-struct Few {
-  ref::Verdict verdict;
-  std::uint32_t runs = 0;
-};
-
 // alone_max: 0 is what the few tell by themselves.
-Few judge_few(
+JudgedInFew judge_few(
     const Scenario& scenario, Tamper tamper = [](const Snapshot&) {}, std::uint32_t alone_max = 0) {
   const auto timeline = make_timeline(scenario);
   TamperingProducer inner(scenario, *timeline, std::move(tamper));
-  FewRunsProducer producer(inner);
   ref::OracleOptions options;
   options.alone_max = alone_max;
-  Few out{ref::judge(scenario, *timeline, producer, options), 0};
-  out.runs = producer.runs();
-  return out;
+  return judged_in_few(scenario, *timeline, inner, options);
 }
 
 Scenario four_micro_batches(Dtype dtype = Dtype::bfloat16, std::uint32_t world = 2, const std::vector<std::uint32_t>& sizes = {30, 21, 13}) {
@@ -51,7 +43,7 @@ TEST(few_runs, are_two_where_all_is_right_however_many_steps_there_are) {
       for (const std::uint32_t steps : {1u, 2u, 9u}) {
         Scenario s = four_micro_batches(dtype, world);
         s.script = {repeat(steps, managed(4))};
-        const Few few = judge_few(s);
+        const JudgedInFew few = judge_few(s);
         EXPECT_EQ(classes(few.verdict), Set{}) << sentences(few.verdict);
         EXPECT_EQ(few.runs, 2u);
         EXPECT_TRUE(few.verdict.coverage.nothing.empty());
@@ -65,9 +57,9 @@ TEST(few_runs, hold_small_shards_to_the_books) {
       for (const std::uint64_t numel : {1u, 2u, 3u, 5u}) {
         Scenario s = four_micro_batches(dtype, 2, {numel, 1});
         deepspeed_config(s).zero.stage = stage;
-        const Few right = judge_few(s);
+        const JudgedInFew right = judge_few(s);
         EXPECT_EQ(classes(right.verdict), classes(judge(s))) << sentences(right.verdict);
-        const Few wrong = judge_few(s, [](const Snapshot& x) {
+        const JudgedInFew wrong = judge_few(s, [](const Snapshot& x) {
           if (x.role == Role::applied_gradient && x.linear)
             for (double& value : *x.values) value *= 2;
         });
@@ -79,7 +71,7 @@ TEST(few_runs, hold_small_shards_to_the_books) {
 
 TEST(few_runs, place_the_half_of_a_parameter_that_was_lost) {
   for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16}) {
-    const Few few = judge_few(four_micro_batches(dtype), [](const Snapshot& x) {
+    const JudgedInFew few = judge_few(four_micro_batches(dtype), [](const Snapshot& x) {
       if (x.role == Role::applied_gradient && x.rank == 0 && x.step == 1 && x.linear)
         for (std::size_t i = 11; i < 27; ++i) (*x.values)[i] = 0;
     });
@@ -95,7 +87,7 @@ TEST(few_runs, place_the_half_of_a_parameter_that_was_lost) {
 TEST(few_runs, find_one_wrong_element_wherever_it_is) {
   for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16, Dtype::float16})
     for (const std::size_t at : {std::size_t{0}, std::size_t{17}, std::size_t{31}}) {
-      const Few few = judge_few(four_micro_batches(dtype), [&](const Snapshot& x) {
+      const JudgedInFew few = judge_few(four_micro_batches(dtype), [&](const Snapshot& x) {
         if (x.role == Role::applied_gradient && x.rank == 0 && x.step == 0 && x.linear) (*x.values)[at] *= 0.5;
       });
       ASSERT_EQ(few.verdict.findings.size(), 1u) << sentences(few.verdict);
@@ -109,7 +101,7 @@ TEST(few_runs, say_that_elements_hold_what_belongs_to_others) {
   const Tamper rotate = [](const Snapshot& x) {
     if (x.role == Role::applied_gradient && x.rank == 0) std::rotate(x.values->begin(), x.values->begin() + 1, x.values->end());
   };
-  const Few few = judge_few(four_micro_batches(Dtype::float32), rotate);
+  const JudgedInFew few = judge_few(four_micro_batches(Dtype::float32), rotate);
   EXPECT_TRUE(classes(few.verdict).contains("misplaced-shard")) << sentences(few.verdict);
   EXPECT_EQ(classes(few.verdict), classes(judge_tampered(four_micro_batches(Dtype::float32), rotate))) << sentences(few.verdict);
   std::size_t misplaced = 0;
@@ -134,7 +126,7 @@ TEST(few_runs, tell_what_a_loops_scaler_has_left_of_a_gradient_that_nobody_clear
                                            numel, framework);
       const auto read = read_scenario(text, ".");
       ASSERT_TRUE(read.ok()) << read.error().text();
-      const Few few = judge_few(*read);
+      const JudgedInFew few = judge_few(*read);
       EXPECT_EQ(classes(few.verdict), Set{"stale-gradient"}) << framework << " " << numel << "\n" << sentences(few.verdict);
       EXPECT_NE(sentences(few.verdict).find("(weight 1/256 instead of 0)"), std::string::npos) << framework << " " << numel << "\n" << sentences(few.verdict);
     }
@@ -221,7 +213,7 @@ TEST(few_runs, tell_weights_that_the_first_of_them_does_not_show) {
     {"set_gradient": {"parameter": "p0", "times": 0.5}}, {"step": {}}]})",
                                    ".")
                          .value();
-  const Few few = judge_few(s);
+  const JudgedInFew few = judge_few(s);
   EXPECT_EQ(classes(few.verdict), Set{"wrong-scale"}) << sentences(few.verdict);
   EXPECT_NE(sentences(few.verdict).find("micro-batch 2 of ranks 0-3 counted with a wrong scale (weight 1/3 instead of 1/6)"), std::string::npos) << sentences(few.verdict);
 }
@@ -233,7 +225,7 @@ TEST(few_runs, are_more_where_few_elements_have_many_weights) {
     "script": [{"backward": {}}, {"no_sync": [{"backward": {}}, {"backward": {}}, {"backward": {}}]}, {"step": {}}]})",
                                    ".")
                          .value();
-  const Few few = judge_few(s);
+  const JudgedInFew few = judge_few(s);
   EXPECT_EQ(classes(few.verdict), Set{"missing-reduction"}) << sentences(few.verdict);
   EXPECT_GT(few.runs, 4u);
   EXPECT_LE(few.runs, 13u);
@@ -243,7 +235,7 @@ TEST(few_runs, are_more_where_few_elements_have_many_weights) {
 TEST(few_runs, report_numbers_that_nothing_explains_and_say_so) {
   for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16}) {
     std::uint32_t run = 0;
-    const Few few = judge_few(four_micro_batches(dtype), [&](const Snapshot& x) {
+    const JudgedInFew few = judge_few(four_micro_batches(dtype), [&](const Snapshot& x) {
       if (x.role == Role::applied_gradient && x.rank == 1 && x.step == 1 && x.linear)
         for (std::size_t i = 0; i < x.values->size(); ++i) (*x.values)[i] += static_cast<double>((i * 7 + ++run) % 5 + 1);
     });
@@ -286,7 +278,7 @@ TEST(few_runs, do_not_show_weights_of_a_wrong_value_as_due) {
 
 TEST(few_runs, tell_a_gradient_of_the_window_before) {
   std::map<std::tuple<std::uint32_t, bool>, std::vector<double>> before;
-  const Few few = judge_few(four_micro_batches(), [&](const Snapshot& x) {
+  const JudgedInFew few = judge_few(four_micro_batches(), [&](const Snapshot& x) {
     if (x.role != Role::applied_gradient) return;
     const std::vector<double> mine = *x.values;
     if (x.step == 1)
@@ -327,7 +319,7 @@ TEST(few_runs, do_not_show_weights_of_an_approximation_as_due) {
 }
 
 TEST(few_runs, say_what_they_leave_out) {
-  const Few few = judge_few(four_micro_batches());
+  const JudgedInFew few = judge_few(four_micro_batches());
   EXPECT_TRUE(few.verdict.few_runs);
   EXPECT_FALSE(few.verdict.left_out.empty());
   EXPECT_TRUE(judge(four_micro_batches()).left_out.empty());

@@ -23,9 +23,7 @@ ref::Verdict judge_with(double number, bool few_runs) {
     if (x.role != Role::applied_gradient || x.step != 0) return;
     for (double& value : *x.values) value = number == 0 ? value / number : number;  // 0 / 0 is NaN
   });
-  if (!few_runs) return ref::judge(s, *timeline, inner, {});
-  FewRunsProducer producer(inner);
-  return ref::judge(s, *timeline, producer, {});
+  return few_runs ? judged_in_few(s, *timeline, inner).verdict : ref::judge(s, *timeline, inner, {});
 }
 
 void expect_no_weights(const ref::Verdict& verdict) {

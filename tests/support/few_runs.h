@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -32,6 +33,23 @@ class FewRunsProducer final : public Producer {
   Producer& inner_;
   std::uint32_t runs_ = 0;
 };
+
+struct JudgedInFew {
+  ref::Verdict verdict;
+  std::uint32_t runs = 0;
+};
+
+inline JudgedInFew judged_in_few(const Workload& workload, const Timeline& timeline, Producer& producer, const ref::OracleOptions& options = {}) {
+  FewRunsProducer few(producer);
+  ref::Verdict verdict = ref::judge(workload, timeline, few, options);
+  return {std::move(verdict), few.runs()};
+}
+
+inline JudgedInFew judged_in_few(const Scenario& scenario) {
+  const Timeline timeline = make_timeline(scenario).value();
+  const auto producer = make_producer(scenario, timeline);
+  return judged_in_few(scenario, timeline, *producer);
+}
 
 using Place = std::tuple<std::string, std::uint32_t, std::uint32_t>;  // class, step, rank
 
@@ -103,9 +121,9 @@ TwoVerdicts judge_twice(const Workload& workload, const Timeline& timeline, Made
   const auto producer = make();
   out.full = ref::judge(workload, timeline, *producer, options);
   const auto again = make();
-  FewRunsProducer few(*again);
-  out.few = ref::judge(workload, timeline, few, options);
-  out.runs = few.runs();
+  JudgedInFew few = judged_in_few(workload, timeline, *again, options);
+  out.few = std::move(few.verdict);
+  out.runs = few.runs;
   return out;
 }
 

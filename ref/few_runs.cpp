@@ -70,7 +70,8 @@ void Passes::packed_run(PackedRuns& runs, std::optional<std::uint32_t> every_sec
   const GradientSource& source = runs.next_run(every_second);
   const Model::Mode mode = runs.exact() ? Model::Mode::exact : Model::Mode::bounded;
   Model model(workload_, timeline_, source, mode);
-  PassJudge judge(workload_, timeline_, model, mode, 0.0, every_second ? nullptr : &evidence_.seen, meant(source, mode));
+  const MeantModels meant_models = meant(source, mode);
+  PassJudge judge(workload_, timeline_, model, mode, 0.0, every_second ? nullptr : &evidence_.seen, &meant_models);
   RunOptions run;
   run.linear = true;
   run.schedule = ledger_schedule_;

@@ -23,14 +23,15 @@ std::uint64_t bits_at(const ObservedPiece& piece, std::size_t i) {
 
 }  // namespace
 
-PassJudge::PassJudge(const Workload& workload, const Timeline& timeline, Model& model, Model::Mode mode, double clipping, std::vector<JudgedSnapshot>* judged, Meant meant)
+PassJudge::PassJudge(const Workload& workload, const Timeline& timeline, Model& model, Model::Mode mode, double clipping, std::vector<JudgedSnapshot>* judged,
+                     const MeantModels* meant)
     : workload_(workload),
       timeline_(timeline),
       model_(model),
       mode_(mode),
       clipping_(clipping),
-      meant_(std::move(meant)),
-      book_(workload, timeline, judged, meant_.empty()),
+      meant_(meant && !meant->empty() ? meant : nullptr),
+      book_(workload, timeline, judged, !by_meaning()),
       slowest_(workload.world_size) {}
 
 void PassJudge::observe(const Observation& o) {
@@ -45,7 +46,7 @@ void PassJudge::observe(const Observation& o) {
   const auto due = book_.open(shown);
   if (!due) return;
   if (o.role == Role::applied_gradient) return judge_applied(o, book_.window(shown));
-  compare(o, *due, book_.window(shown), due_of(o, *due), 1.0, 0.0);
+  add(o, *due, book_.window(shown), differences(o, {&due_of(o, *due), 1.0, 0.0}));
 }
 
 const Field& PassJudge::due_of(const Observation& o, const Due& due) {
@@ -55,72 +56,84 @@ const Field& PassJudge::due_of(const Observation& o, const Due& due) {
 }
 
 void PassJudge::judge_applied(const Observation& o, std::uint32_t window) {
-  const Field& field = applied_model(o.rank).reduced(o.event, o.at_end);
-  const bool unmeant = !meant_.empty() && !timeline_.events[o.event].updates();
-  if (unmeant || book_.skipped(window)) return compare(o, {}, window, field, 0.0, 0.0);  // nothing of it is due
-  double factor = 1.0, factor_error = 0.0;
-  if (mode_ == Model::Mode::bounded) {
-    const Rounding fp32{facts_of(Dtype::float32).unit_roundoff(), facts_of(Dtype::float32).tiny()};
-    factor_error = 3 * fp32.u;  // unscaling: the reciprocal, the product, the combination with the clip
-    if (clipping_ > 0) {
-      // min(1, clip / (norm + guard)) moves by no more than its argument does.
-      const Bounded norm = model_.norm(field);
-      factor = std::min(1.0, clipping_ / (norm.value + timeline_.contract.clip.guard));
-      if (!std::isfinite(norm.error)) factor_error = HUGE_VAL;
-      else factor_error += norm.value > norm.error ? factor * norm.error / (norm.value - norm.error) + 6 * fp32.u : 1.0;
-    }
-  }
-  compare(o, {}, window, field, factor, factor_error);
+  Model& model = by_meaning() ? meant_->of(o.rank) : model_;
+  const bool updates = timeline_.events[o.event].updates();
+  if ((by_meaning() && !updates) || book_.skipped(window)) return add(o, {}, window, differences(o, {&model.reduced(o.event, o.at_end), 0.0, 0.0}));  // nothing of it is due
+  const Applied due = applied_of(model, o);
+  Differences found = differences(o, due);
+  if (found.mismatch.wrong_elements > 0 && meant_ && updates)
+    if (Differences from_meant = differences(o, applied_of(meant_->of(o.rank), o)); from_meant.mismatch.wrong_elements == 0) found = std::move(from_meant);
+  if (found.mismatch.wrong_elements > 0 && mode_ == Model::Mode::bounded && clipping_ > 0 && due.factor > 0)
+    if (const auto common = common_factor(o, *due.field)) found.mismatch.clipping = Quantity{"clipping", *common, due.factor, due.factor * due.factor_error};
+  add(o, {}, window, std::move(found));
+}
+
+PassJudge::Applied PassJudge::applied_of(Model& model, const Observation& o) const {
+  Applied out{&model.reduced(o.event, o.at_end), 1.0, 0.0};
+  if (mode_ != Model::Mode::bounded) return out;
+  const Rounding fp32{facts_of(Dtype::float32).unit_roundoff(), facts_of(Dtype::float32).tiny()};
+  out.factor_error = 3 * fp32.u;  // unscaling: the reciprocal, the product, the combination with the clip
+  if (clipping_ == 0) return out;
+  // min(1, clip / (norm + guard)) moves by no more than its argument does.
+  const Bounded norm = model.norm(*out.field);
+  out.factor = std::min(1.0, clipping_ / (norm.value + timeline_.contract.clip.guard));
+  if (!std::isfinite(norm.error)) out.factor_error = HUGE_VAL;
+  else out.factor_error += norm.value > norm.error ? out.factor * norm.error / (norm.value - norm.error) + 6 * fp32.u : 1.0;
+  return out;
 }
 
 // stored = true x scale, so everything is compared in stored units.
-void PassJudge::compare(const Observation& o, const Due& due, std::uint32_t window, const Field& field, double factor, double factor_error) {
-  JudgeStatistics& statistics = book_.statistics();
-  ++statistics.snapshots;
+PassJudge::Differences PassJudge::differences(const Observation& o, const Applied& due) {
   const bool bounded = mode_ == Model::Mode::bounded;
-  Differences differences;
-  std::size_t total = 0;
-  const std::uint64_t inconclusive_before = statistics.inconclusive;
+  Differences out;
+  out.tightest = book_.statistics().tightest;
   for (const ObservedPiece& piece : o.pieces) {
     if (piece.parameter < 0) continue;
     const auto p = static_cast<std::uint32_t>(piece.parameter);
     stored_.resize(piece.numel);
     read_stored(piece.dtype, piece.data, piece.numel, stored_.data());
-    total += piece.numel;
+    out.elements += piece.numel;
     if (timeline_.approximates_values(p, o.event, o.at_end)) {
-      statistics.inconclusive += piece.numel;
+      out.inconclusive += piece.numel;
       continue;
     }
     const std::size_t base = model_.offset(p) + piece.parameter_offset;
-    const double below_normals = factor_error > 0 ? least_kept(o, piece.dtype) : 0;
-    compare_piece(o, piece, {stored_.data(), piece.error, field.value.data() + base, bounded ? field.error.data() + base : nullptr, factor, factor_error, o.scale, below_normals},
-                  differences);
+    const double below_normals = due.factor_error > 0 ? least_kept(o, piece.dtype) : 0;
+    compare_piece(
+        o, piece,
+        {stored_.data(), piece.error, due.field->value.data() + base, bounded ? due.field->error.data() + base : nullptr, due.factor, due.factor_error, o.scale, below_normals},
+        out);
   }
-  statistics.elements += total;
-  if (o.role == Role::applied_gradient && statistics.inconclusive - inconclusive_before < total) book_.compared_applied(o.event);
-  Mismatch& mismatch = differences.mismatch;
+  return out;
+}
+
+void PassJudge::add(const Observation& o, const Due& due, std::uint32_t window, Differences found) {
+  JudgeStatistics& statistics = book_.statistics();
+  ++statistics.snapshots;
+  statistics.elements += found.elements;
+  statistics.inconclusive += found.inconclusive;
+  statistics.tightest = found.tightest;
+  if (o.role == Role::applied_gradient && found.inconclusive < found.elements) book_.compared_applied(o.event);
+  Mismatch& mismatch = found.mismatch;
   if (mismatch.wrong_elements == 0) return;
   mismatch.key = {o.event, o.at_end, o.rank, std::string(o.buffer)};
   mismatch.role = o.role;
   mismatch.step = window;
   mismatch.after = due.after;
   mismatch.scale = o.scale;
-  if (bounded && o.role == Role::applied_gradient && clipping_ > 0 && factor > 0)
-    if (const auto common = common_factor(o, field)) mismatch.clipping = Quantity{"clipping", *common, factor, factor * factor_error};
   mismatches_.push_back(std::move(mismatch));
 }
 
 // Elements that are right go by many at a time; of those that are not each is looked at.
 void PassJudge::compare_piece(const Observation& o, const ObservedPiece& piece, const Held& held, Differences& differences) {
-  JudgeStatistics& statistics = book_.statistics();
   for (std::size_t i = 0; i < piece.numel; ++i) {
-    i += count_within(held.from(i), piece.numel - i, statistics.tightest);
+    i += count_within(held.from(i), piece.numel - i, differences.tightest);
     if (i == piece.numel) return;
     const double expected = held.expected(i), bound = held.bound(i), stored = held.stored[i];
     // What is due holds a planted infinity or NaN, which no sum loses.
     const bool lost = clipping_ == 0 && !std::isfinite(held.due[i]) && std::isfinite(stored);
     if (!lost && (!std::isfinite(expected) || !std::isfinite(bound) || (held.due_error && !std::isfinite(stored) && may_leave_its_range(o, std::abs(expected) + bound)))) {
-      ++statistics.inconclusive;
+      ++differences.inconclusive;
       continue;
     }
     Mismatch& mismatch = differences.mismatch;
@@ -178,7 +191,8 @@ void PassJudge::event_done(std::uint32_t rank, std::uint32_t event) {
   book_.event_done(rank, event);
   const std::uint32_t past = slowest_.done(rank, event);
   model_.forget_before(past);
-  for (const auto& meant : meant_) meant->forget_before(past);
+  if (!meant_) return;
+  for (const auto& meant : meant_->models) meant->forget_before(past);
 }
 
 }  // namespace gradledger::ref

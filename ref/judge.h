@@ -28,13 +28,20 @@ struct Mismatch {
   std::optional<Quantity> clipping;  // applied gradients that are right but for one common factor: that factor and the due one
 };
 
+// By rank, or one for all: what the loop means to be applied. Empty: what the documentation has.
+struct MeantModels {
+  std::vector<std::unique_ptr<Model>> models;
+  bool or_documented = false;  // what the documentation has is right too: whether it is what the loop means, a run on probes says
+
+  bool empty() const { return models.empty(); }
+  Model& of(std::uint32_t rank) const { return *models[models.size() == 1 ? 0 : rank]; }
+};
+
 class PassJudge : public TraceSink {
  public:
-  // By rank, or one for all: what the loop means to be applied. Empty: what the documentation has.
-  using Meant = std::vector<std::unique_ptr<Model>>;
-
-  // clipping: what the applied gradient is clipped to; 0 in linear passes. judged: the list that every snapshot that is judged goes to, if any.
-  PassJudge(const Workload& workload, const Timeline& timeline, Model& model, Model::Mode mode, double clipping, std::vector<JudgedSnapshot>* judged = nullptr, Meant meant = {});
+  // clipping: what the applied gradient is clipped to; 0 in linear passes. judged: the list that every snapshot that is judged goes to, if any. meant: not owned.
+  PassJudge(const Workload& workload, const Timeline& timeline, Model& model, Model::Mode mode, double clipping, std::vector<JudgedSnapshot>* judged = nullptr,
+            const MeantModels* meant = nullptr);
 
   void observe(const Observation& observation) override;
   void engine_error(const EngineErrorRecord& record) override { book_.raised(record.rank, record.event); }
@@ -48,12 +55,21 @@ class PassJudge : public TraceSink {
  private:
   const Field& due_of(const Observation& observation, const Due& due);
   void judge_applied(const Observation& observation, std::uint32_t window);
-  Model& applied_model(std::uint32_t rank) { return meant_.empty() ? model_ : *meant_[meant_.size() == 1 ? 0 : rank]; }
-  void compare(const Observation& observation, const Due& due, std::uint32_t window, const Field& field, double factor, double factor_error);
   struct Differences {
     Mismatch mismatch;
     double worst = -1;  // of an element, in units of its bound
+    std::uint64_t elements = 0, inconclusive = 0;
+    double tightest = 0;
   };
+  // What an applied gradient is held to, times a factor that has an error.
+  struct Applied {
+    const Field* field = nullptr;
+    double factor = 1, factor_error = 0;
+  };
+  bool by_meaning() const { return meant_ && !meant_->or_documented; }
+  Applied applied_of(Model& model, const Observation& observation) const;
+  Differences differences(const Observation& observation, const Applied& due);
+  void add(const Observation& observation, const Due& due, std::uint32_t window, Differences differences);
   void compare_piece(const Observation& observation, const ObservedPiece& piece, const Held& held, Differences& differences);
   bool may_leave_its_range(const Observation& observation, double magnitude) const;
   double least_kept(const Observation& o, Dtype applied) const;
@@ -64,7 +80,7 @@ class PassJudge : public TraceSink {
   Model& model_;
   Model::Mode mode_;
   double clipping_;
-  Meant meant_;
+  const MeantModels* const meant_;  // null: none
   SnapshotBook book_;
   SlowestRank slowest_;
   std::vector<Mismatch> mismatches_;

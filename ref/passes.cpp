@@ -103,11 +103,12 @@ void Passes::value_pass(const GradientSource& given, bool primary, Verdict& verd
   const PlantedSource source(given, timeline_);
   Model model(workload_, timeline_, source, Model::Mode::bounded);
   const bool only = producer_.capabilities().one_pass;  // there is no pass of probes that asks what the loop means
-  PassJudge values(workload_, timeline_, model, Model::Mode::bounded, timeline_.contract.clip.max_norm, only ? &evidence_.seen : nullptr,
-                   only ? meant(source, Model::Mode::bounded) : PassJudge::Meant{});
+  MeantModels meant_models = meant(source, Model::Mode::bounded);
+  meant_models.or_documented = !only;
+  PassJudge values(workload_, timeline_, model, Model::Mode::bounded, timeline_.contract.clip.max_norm, only ? &evidence_.seen : nullptr, &meant_models);
   ParameterJudge parameters(workload_, timeline_.contract, source);
   AgreementJudge agreement(timeline_);
-  StepJudge steps(workload_, timeline_, source, model);
+  StepJudge steps(workload_, timeline_, source, model, only ? nullptr : &meant_models);
   KeptStateJudge kept(workload_, timeline_, source);
   LoopClipJudge loop_clip(workload_, timeline_, model);
   FactsSink facts(workload_, timeline_);
@@ -241,7 +242,8 @@ void Passes::fingerprint_passes(Verdict& verdict) {
   for (std::uint32_t pass = 0; pass < passes; ++pass) {
     fingerprint.set_pass(pass);
     Model model(workload_, timeline_, source, mode, {.wide = range_.wide});
-    PassJudge judge(workload_, timeline_, model, mode, 0.0, pass == 0 ? &evidence_.seen : nullptr, meant(source, mode));
+    const MeantModels meant_models = meant(source, mode);
+    PassJudge judge(workload_, timeline_, model, mode, 0.0, pass == 0 ? &evidence_.seen : nullptr, &meant_models);
     AsFarAs shown(reached_, judge);
     producer_.run(source, run, shown);
     ++verdict.fingerprint_passes;
@@ -285,11 +287,11 @@ void Passes::forget_what_stopped(const AsFarAs& run, Verdict& verdict) {
 }
 
 // Ranks that average with each other mean the same.
-PassJudge::Meant Passes::meant(const GradientSource& source, Model::Mode mode) const {
-  PassJudge::Meant out;
+MeantModels Passes::meant(const GradientSource& source, Model::Mode mode) const {
+  MeantModels out;
   if (!timeline_.two_layers) return out;
   const std::uint32_t models = timeline_.contract.average_group.empty() ? 1 : workload_.world_size;
-  for (std::uint32_t r = 0; r < models; ++r) out.push_back(std::make_unique<Model>(workload_, timeline_, source, mode, Model::View{Layer::meant, range_.wide, r}));
+  for (std::uint32_t r = 0; r < models; ++r) out.models.push_back(std::make_unique<Model>(workload_, timeline_, source, mode, Model::View{Layer::meant, range_.wide, r}));
   return out;
 }
 

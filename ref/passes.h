@@ -65,7 +65,7 @@ class Passes {
   void symbolic_run_alone(Verdict& verdict);
   RunSummary run_on_weights(RunOptions run, TraceSink* also, Verdict& verdict);
   void fingerprint_passes(Verdict& verdict);
-  PassJudge::Meant meant(const GradientSource& source, Model::Mode mode) const;
+  MeantModels meant(const GradientSource& source, Model::Mode mode) const;
   void want_snapshots();
   void decode(Verdict& verdict);
   void decode_without_fingerprint(Verdict& verdict);

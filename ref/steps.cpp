@@ -20,8 +20,8 @@ void add_element(std::vector<ElementRange>& ranges, std::uint32_t parameter, std
 
 }  // namespace
 
-StepJudge::StepJudge(const Workload& workload, const Timeline& timeline, const GradientSource& source, Model& model)
-    : workload_(workload), timeline_(timeline), source_(source), model_(model) {}
+StepJudge::StepJudge(const Workload& workload, const Timeline& timeline, const GradientSource& source, Model& model, const MeantModels* meant)
+    : workload_(workload), timeline_(timeline), source_(source), model_(model), meant_(meant && !meant->empty() ? meant : nullptr) {}
 
 bool StepJudge::RankStep::skips() const { return reported(StepFact::skipped).value_or(0) != 0; }
 
@@ -61,6 +61,11 @@ void StepJudge::step_fact(const StepRecord& r) {
   said.facts[static_cast<std::size_t>(r.fact)] = true;
   if (r.fact == StepFact::updated) said.updated = r.value != 0;
   else step(r.event).ranks[r.rank].facts[static_cast<std::size_t>(r.fact)] = r.value;
+  if (!meant_ || !timeline_.events[r.event].updates() || (r.fact != StepFact::gradient_norm && r.fact != StepFact::clipping_norm)) return;
+  const Bounded& documented = step(r.event).norm;
+  if (std::abs(r.value - documented.value) <= norm_bound(documented)) return;
+  Model& meant = meant_->of(r.rank);
+  step(r.event).ranks[r.rank].meant_norm = meant.norm(meant.reduced(r.event, false));
 }
 
 void StepJudge::event_done(std::uint32_t rank, std::uint32_t event) {
@@ -236,11 +241,15 @@ void StepJudge::judge_finiteness(std::uint32_t event, const Step& step) {
   }
 }
 
-void StepJudge::judge_norms(std::uint32_t event, const Step& step) {
-  // The scale is taken out in fp32: a quotient, its argument, and the square root. The norms of several groups or stages are rounded, averaged over
-  // their ranks (a product and a sum), squared and rounded, and the root of their sum is taken.
+// The scale is taken out in fp32: a quotient, its argument, and the square root. The norms of several groups or stages are rounded, averaged over
+// their ranks (a product and a sum), squared and rounded, and the root of their sum is taken.
+double StepJudge::norm_bound(const Bounded& norm) const {
   const double of_groups = timeline_.contract.clip.norm_in_parts ? 5.0 + workload_.world_size : 0.0;
-  const double bound = widened(step.norm.error + (4 + of_groups) * facts_of(Dtype::float32).unit_roundoff() * step.norm.magnitude());
+  return widened(norm.error + (4 + of_groups) * facts_of(Dtype::float32).unit_roundoff() * norm.magnitude());
+}
+
+void StepJudge::judge_norms(std::uint32_t event, const Step& step) {
+  const double bound = norm_bound(step.norm);
   if (!std::isfinite(bound)) return;  // nothing can be told
   for (const auto& [rank, mine] : step.ranks) {
     if (mine.skips()) continue;
@@ -248,6 +257,7 @@ void StepJudge::judge_norms(std::uint32_t event, const Step& step) {
       const auto norm = mine.reported(fact);
       const bool told = fact != StepFact::gradient_norm || mine.done || !(mine.raised || hangs_);  // a step that raises or hangs reports to nobody
       if (!norm || !told || std::abs(*norm - step.norm.value) <= bound) continue;
+      if (mine.meant_norm && std::abs(*norm - mine.meant_norm->value) <= norm_bound(*mine.meant_norm)) continue;
       add(FindingClass::wrong_norm, event, rank,
           fmt::format("{} a gradient norm of {:.9g}, due is {:.9g}, and rounding explains at most {:.3g} of the difference", verb, *norm, step.norm.value, bound),
           Quantity{name_of(fact), *norm, step.norm.value, bound});

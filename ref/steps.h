@@ -12,7 +12,7 @@
 
 #include "ref/bounded.h"
 #include "ref/finding.h"
-#include "ref/model.h"
+#include "ref/judge.h"
 #include "sim/trace/producer.h"
 
 namespace gradledger::ref {
@@ -38,7 +38,8 @@ struct MissingFact {
 // Watches one pass with every decision of the engine alive. Must see each record before the model forgets its event.
 class StepJudge final : public TraceSink {
  public:
-  StepJudge(const Workload& workload, const Timeline& timeline, const GradientSource& source, Model& model);
+  // meant: whose gradients have right norms too; not owned, null: none.
+  StepJudge(const Workload& workload, const Timeline& timeline, const GradientSource& source, Model& model, const MeantModels* meant = nullptr);
 
   void observe(const Observation& observation) override;
   void step_fact(const StepRecord& record) override;
@@ -62,6 +63,7 @@ class StepJudge final : public TraceSink {
     bool applied = false, done = false, raised = false;
     std::vector<ElementRange> not_finite;  // of the applied gradient
     std::vector<ElementRange> spread;      // of these, where the window's gradient is finite
+    std::optional<Bounded> meant_norm;     // where it says another one than the documentation has
 
     bool skips() const;
     std::optional<double> reported(StepFact fact) const { return facts[static_cast<std::size_t>(fact)]; }
@@ -83,6 +85,7 @@ class StepJudge final : public TraceSink {
   void judge_skips(std::uint32_t event, const Step& step, Skip due);
   void judge_finiteness(std::uint32_t event, const Step& step);
   void judge_norms(std::uint32_t event, const Step& step);
+  double norm_bound(const Bounded& norm) const;
   void list_missing();
   void add_those_in_norms(std::uint32_t event, Step& step) const;
   void add(FindingClass finding, std::uint32_t event, std::uint32_t rank, std::string what, std::optional<Quantity> quantity = {});
@@ -91,6 +94,7 @@ class StepJudge final : public TraceSink {
   const Timeline& timeline_;
   const GradientSource& source_;
   Model& model_;
+  const MeantModels* const meant_;
   std::map<std::uint32_t, Step> steps_;  // by event
   std::vector<StepMismatch> out_;
   std::vector<MissingFact> missing_;

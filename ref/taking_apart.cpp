@@ -217,6 +217,7 @@ void TakingApart::take(const Elements& elements, RowWeights answer) {
 
 // Together if one answer explains all, else in parts. What explains some of them may do so by chance, and comes behind what explains all.
 void TakingApart::explain(const Elements& some) {
+  if (some.empty()) return;
   std::optional<RowWeights> with_gaps;
   if (explain_together(some, with_gaps)) return;
   Elements elements = some;

@@ -55,6 +55,7 @@ class Naming {
   // ---- rows.cpp: rows that do not balance
   RowContext context_of(const LedgerEntry& entry) const;
   bool follows_unequal_loops(std::uint32_t step) const;
+  bool follows_unwritten(const LedgerEntry& entry, const LedgerRow& row) const;
   void name_entry(const LedgerEntry& entry);
   const Mismatch* fingerprint_of(const SnapshotKey& key) const;
   void record(const LedgerEntry& entry, const LedgerRow& row, const Diagnosis& diagnosis);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <tuple>
 
@@ -37,6 +38,13 @@ bool Naming::follows_unequal_loops(std::uint32_t step) const {
   return found_in(step, [](const Finding& f) { return f.finding == FindingClass::collective_mismatch || f.finding == FindingClass::deadlock; });
 }
 
+// What memory holds that nobody wrote is no weight of a contribution; that it was read is the finding.
+bool Naming::follows_unwritten(const LedgerEntry& entry, const LedgerRow& row) const {
+  const auto read_before = [&](const UnwrittenRecord& record) { return record.event <= entry.key.event; };  // on any rank: collectives spread it
+  return std::any_of(row.observed.begin(), row.observed.end(), [](double weight) { return std::isnan(weight); }) &&
+         std::any_of(verdict_.facts.unwritten.begin(), verdict_.facts.unwritten.end(), read_before);
+}
+
 void Naming::name_entry(const LedgerEntry& entry) {
   if (entry.role == Role::applied_gradient && skipped_[entry.step]) return;   // that it was applied at all is the finding
   if (entry.role == Role::applied_gradient && cut_short(entry.step)) return;  // likewise, before its window was over
@@ -66,6 +74,10 @@ void Naming::name_entry(const LedgerEntry& entry) {
     context.average_divisor = value_of(timeline_.contract.average_divisor * timeline_.contract.share_divisor(p));
     context.share = timeline_.contract.share(p);
     if (context.share && context.share->copies) context.share = nullptr;
+    if (follows_unwritten(entry, row)) {
+      balanced = false;
+      continue;
+    }
     for (const Diagnosis& diagnosis : diagnose(row, entry.columns, context)) {
       balanced = false;
       record(entry, row, diagnosis);

@@ -47,6 +47,24 @@ TEST(not_finite, memory_that_nobody_wrote_is_no_sum_of_contributions) {
   EXPECT_NE(classes(verdict), Set{"nonfinite-missed"}) << sentences(verdict);
 }
 
+// The second backward of one forward uses fewer parameters, and what it adds for the others was written by nobody.
+TEST(not_finite, memory_that_is_reported_as_never_written_has_no_weights_beside) {
+  const Scenario s = read_scenario(R"({"name": "a", "world_size": 1, "parameters": [{"name": "p0", "numel": 15}, {"name": "p1", "numel": 2}], "model_dtype": "fp32",
+      "engine": {"framework": "fsdp2", "as_of": "2.13.0", "config": {"wrap": "root"}, "optimizer": {"type": "SGD", "lr": 1.0}},
+      "script": [{"event": {"name": "set_requires_gradient_sync", "value": false}}, {"forward": {}}, {"backward": {"of": 0}}, {"backward": {"of": 0, "uses": ["p1"]}}, {"step": {}}]})",
+                                   ".")
+                         .value();
+  const Timeline timeline = make_timeline(s).value();
+  HostExecutor producer(s, timeline);
+  ref::OracleOptions numeric;
+  numeric.executor = ref::Executor::numeric;
+  for (const ref::Verdict& verdict : {judge(s), ref::judge(s, timeline, producer, numeric)}) {
+    EXPECT_TRUE(classes(verdict).contains("unwritten-memory")) << sentences(verdict);
+    EXPECT_FALSE(classes(verdict).contains("wrong-scale")) << sentences(verdict);
+    EXPECT_EQ(sentences(verdict).find("nan"), std::string::npos) << sentences(verdict);
+  }
+}
+
 // Megatron-Core before 0.15 divides the loss of a schedule by its tokens, of which these have none.
 Scenario without_tokens(const std::string& parameters, const std::string& script) {
   return read_scenario(R"({"name": "a", "world_size": 2, "parameters": )" + parameters + R"(, "model_dtype": "bf16",

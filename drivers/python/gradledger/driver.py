@@ -157,6 +157,11 @@ class Driver:
         """What the rank holds after an event of this name, which may have raised."""
         return []
 
+    @property
+    def steps_inside(self) -> bool:
+        """Whether the optimizer runs inside backwards: then a backward has what a step has, applied gradients and facts."""
+        return False
+
     def facts(self) -> dict[str, Any]:
         """Of the last step: skipped, updated, loss_scale, gradient_norm; of the loop's own clip: loop_norm. As far as they can be told."""
         return {}

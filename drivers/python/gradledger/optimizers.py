@@ -49,9 +49,13 @@ def param_groups(configuration: Configuration, parameters: Mapping[int, torch.Te
     return out
 
 
+def kind(configuration: Configuration) -> type[torch.optim.Optimizer]:
+    return KINDS[settings(configuration)["type"]][0]
+
+
 def make(configuration: Configuration, parameters: Mapping[int, torch.Tensor]) -> torch.optim.Optimizer:
     """torch's, without momentum."""
-    return KINDS[settings(configuration)["type"]][0](param_groups(configuration, parameters), **arguments(configuration))
+    return kind(configuration)(param_groups(configuration, parameters), **arguments(configuration))
 
 
 def clip(parameters: list[torch.Tensor], max_norm: float, groups: Groups, group: str, device: torch.device) -> torch.Tensor:

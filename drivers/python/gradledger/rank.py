@@ -151,12 +151,13 @@ class Rank:
         with streams.paused():
             if self.configuration.observe and self.driver.device.type == "cuda":
                 torch.cuda.synchronize()  # what an event leaves, though a framework waits for it later
-            shown = list(self.driver.buffers(name)) if self.configuration.observe or name == "step" else []
+            steps = name == "step" or (name == "backward" and self.driver.steps_inside)
+            shown = list(self.driver.buffers(name)) if self.configuration.observe or steps else []
             if self.recorder is not None:
                 self.recorder.name_buffers(shown)
             buffers = [encoded for buffer in shown if (encoded := buffer.encoded())["pieces"]]  # a shard may have no elements
         return {"type": "done", "number": message["number"], "error": error, "buffers": buffers,
-                "facts": self.driver.facts() if name in WITH_FACTS else {}, "metrics": {"seconds": seconds}}
+                "facts": self.driver.facts() if steps or name in WITH_FACTS else {}, "metrics": {"seconds": seconds}}
 
     def initialise_group(self) -> None:
         """Once for each process: what an engine leaves in torch.distributed is found by the next one."""

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from . import optimizers
 from .driver import Backward, Buffer, Configuration, Driver, Forward, Parameter, Piece, Refused
 from .groups import Groups
+from .inside_backwards import InsideBackwards
 from .model import Graph, LinearModel
 
 SCALER_KEYS = frozenset({"init_scale", "growth_factor", "backoff_factor", "growth_interval"})
@@ -52,6 +53,7 @@ class TorchLoop(Driver):
         self.unscaled = False  # by the scaler, since its last update
         self.gradient_scale = self.backward_scale = 1.0  # of param.grad, and of what unscaling does not reach
         self.applied = self.make_applied()
+        self.inside = self.make_inside()
         self.losses: dict[int, tuple[Graph, torch.Tensor]] = {}
         self.blocks: list[AbstractContextManager[Any]] = []
         self.known: dict[str, Any] = {}
@@ -83,6 +85,14 @@ class TorchLoop(Driver):
     def make_applied(self) -> optimizers.Applied:
         return optimizers.Applied(self.optimizer, self.pieces, lambda: self.gradient_scale)
 
+    def make_inside(self) -> InsideBackwards | None:
+        """Optimizers that run inside backwards, where the configuration has them: then no step is called."""
+        return None
+
+    @property
+    def steps_inside(self) -> bool:
+        return self.inside is not None
+
     def name_trained(self, trained: Mapping[int, torch.Tensor]) -> None:
         for p, tensor in trained.items():
             self.names[tensor] = self.configuration.parameters[p].name
@@ -107,7 +117,7 @@ class TorchLoop(Driver):
         return self.scaler_class(self.device.type, **given)
 
     def close(self) -> None:
-        for name in ("losses", "blocks", "applied", "optimizer", "scaler", "module", "model"):
+        for name in ("losses", "blocks", "applied", "inside", "optimizer", "scaler", "module", "model"):
             self.__dict__.pop(name, None)
 
     # ---- forward and backward
@@ -123,6 +133,8 @@ class TorchLoop(Driver):
         if not event.scale_wrt_gas:
             raise Refused("scale_wrt_gas is an argument of DeepSpeed's")
         self.norm = None  # that of a clip before it is of other gradients than a step behind it applies
+        if self.inside is not None:
+            self.known = {}
         graph, loss = self.loss_of(event)
         graph.before(event)
         if event.loss_factor != 1.0:
@@ -234,7 +246,7 @@ class TorchLoop(Driver):
 
     def save(self) -> None:
         """What loops save: a state_dict of the model, of the optimizer and of the scaler. None of them has a gradient."""
-        state = {"model": self.model_state(), "optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict() if self.scaler else None}
+        state = {"model": self.model_state(), "optimizer": (self.inside or self.optimizer).state_dict(), "scaler": self.scaler.state_dict() if self.scaler else None}
         self.saved = self.copied(state)
 
     def restore(self) -> None:
@@ -250,7 +262,7 @@ class TorchLoop(Driver):
 
     def load(self, state: dict[str, Any]) -> None:
         self.load_model_state(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        (self.inside or self.optimizer).load_state_dict(state["optimizer"])
         if self.scaler is not None:
             self.scaler.load_state_dict(state["scaler"])
 
@@ -264,12 +276,14 @@ class TorchLoop(Driver):
 
     def buffers(self, after: str) -> Iterable[Buffer]:
         yield from self.accumulated()
-        _, applied = self.applied.take()
+        steps, applied = (self.applied if self.inside is None else self.inside).take()
         yield from applied
-        if after == "step":
+        if self.inside is not None and steps:
+            self.known = {"updated": 1}
+        if after == "step" or (self.inside is not None and steps):
             for tensor, name in self.names.items():
                 yield Buffer(name, "parameter", self.held(tensor), self.pieces(tensor))
-            yield from optimizers.moments(self.optimizer, self.names, self.pieces)
+            yield from optimizers.moments(self.optimizer, self.names, self.pieces) if self.inside is None else self.inside.moments()
 
     def accumulated(self) -> Iterable[Buffer]:
         raise NotImplementedError

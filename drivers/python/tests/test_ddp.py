@@ -315,7 +315,7 @@ def test_buffers_are_shown_at_steps_alone_where_nobody_observes(command):
 
 
 @pytest.mark.parametrize(("config", "says"), [({"bucket_size": 1}, "bucket_size"), ({"comm_hook": "powersgd"}, "powersgd"),
-                                              ({"grad_scaler": {"scale": 1}}, "scale"), ({"optimizer_in_backward": True}, "optimizer_in_backward")])
+                                              ({"grad_scaler": {"scale": 1}}, "scale")])
 def test_what_the_driver_cannot_do_is_refused_in_its_own_name(command, config, says):
     for answer in command.configure(PARAMETERS, {"framework": "ddp", "config": config}).values():
         assert answer["type"] == "refused" and answer["by_driver"] and says in answer["error"]["text"]

@@ -8,15 +8,18 @@ import torch
 from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from .. import optimizers
 from ..driver import Buffer, Configuration, Refused
+from ..inside_backwards import InsideBackwards, of_each, run_in_hooks
 from ..meshes import meshes_of
 from ..model import LinearModel
 from ..parallelized import ParallelizedModel
+from ..streams import virtual
 from ..torch_loop import TorchLoop
 
 ARGUMENTS = ("bucket_cap_mb", "bucket_cap_mb_list", "find_unused_parameters", "gradient_as_bucket_view", "static_graph", "batched_grad_copy",
              "lazy_bucket_allocation", "skip_all_reduce_unused_params")
-CONFIG_KEYS = frozenset(ARGUMENTS) | {"comm_hook", "PowerSGDState", "rows", "optimizer_in_backward", "delay_all_reduce", "plain"}
+CONFIG_KEYS = frozenset(ARGUMENTS) | {"comm_hook", "PowerSGDState", "rows", "optimizer_in_backward", "post_accumulate_grad_hook", "delay_all_reduce", "plain"}
 
 
 def summing_hook(state, bucket):  # no annotations: PyTorch compares them, and here they would be texts
@@ -36,6 +39,17 @@ HOOKS: dict[str, Callable] = {
 }
 
 
+class OptimizerStream(virtual.Stream):
+    """torch.Stream is a context as well."""
+
+    def __enter__(self) -> OptimizerStream:
+        virtual.streams().append(self)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        virtual.streams().pop()
+
+
 class Ddp(TorchLoop):
     """Whether a backward is reduced was decided by its forward. Gradients of the rank and averages share param.grad."""
 
@@ -48,8 +62,6 @@ class Ddp(TorchLoop):
     def check(self, configuration: Configuration) -> None:
         super().check(configuration)
         config, known = configuration.config, inspect.signature(DistributedDataParallel.__init__).parameters
-        if config.get("optimizer_in_backward"):
-            raise Refused("optimizer_in_backward has no gradient that a step applies")
         names = {parameter.name for parameter in configuration.parameters}
         if (delayed := config.get("delay_all_reduce")) and (unknown := sorted({*delayed["params"], delayed["hook"]} - names)):
             raise Refused(f"delay_all_reduce names {', '.join(unknown)}; expected parameters")
@@ -83,10 +95,44 @@ class Ddp(TorchLoop):
             late = {id(of[name]) for name in delayed["params"]}
             arguments["delay_all_reduce_named_params"] = [(name, weight) for name, weight in model.named_parameters() if id(weight) in late]
             arguments["param_to_hook_all_reduce"] = of[delayed["hook"]]
+        if config.get("optimizer_in_backward"):
+            self.give_optimizers(model)
         out = DistributedDataParallel(model, device_ids=None if self.device.type == "cpu" else [self.device], **arguments)
+        if config.get("optimizer_in_backward") and self.device.type == "cpu":
+            self.stand_in_for_their_stream(out)
         if hook := config.get("comm_hook"):
             out.register_comm_hook(self.hook_state(hook), self.renamed(HOOKS[hook]))
         return out
+
+    def give_optimizers(self, model: LinearModel) -> None:
+        """Before the model is wrapped: the wrapper finds them at its parameters, and runs each behind the reduction of its bucket."""
+        from torch.distributed.optim import _apply_optimizer_in_backward  # takes long, and few need it
+        given = optimizers.arguments(self.configuration)
+        for group in optimizers.param_groups(self.configuration, {p: model.weights[p] for p in self.configuration.trainable}):
+            _apply_optimizer_in_backward(optimizers.kind(self.configuration), group.pop("params"), given | group)
+
+    def stand_in_for_their_stream(self, wrapper: DistributedDataParallel) -> None:
+        """The wrapper asks an accelerator for a stream of those optimizers, before its first forward."""
+        self.notes.append("no accelerator: the stream that optimizers run on inside backwards orders nothing")
+        for asked in (torch.cuda, getattr(torch, "accelerator", None)):
+            if asked is not None:
+                asked.current_stream = virtual.current_stream
+        known = torch.Stream, torch.cuda.Stream
+        torch.Stream = torch.cuda.Stream = OptimizerStream
+        try:
+            wrapper._lazy_init()
+        finally:
+            torch.Stream, torch.cuda.Stream = known
+
+    def make_inside(self) -> InsideBackwards | None:
+        config, trained = self.configuration.config, self.trained()
+        if config.get("optimizer_in_backward"):
+            return InsideBackwards({weight: weight._in_backward_optimizers[0] for weight in trained.values()}, self.names, self.pieces)
+        if not config.get("post_accumulate_grad_hook"):
+            return None
+        of = of_each(self.configuration, trained)
+        run_in_hooks(of)
+        return InsideBackwards(of, self.names, self.pieces)
 
     def hook_state(self, hook: str) -> powerSGD_hook.PowerSGDState | torch.distributed.ProcessGroup | None:
         """Without the wrapper's own group a hook averages over the world."""

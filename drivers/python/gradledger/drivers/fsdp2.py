@@ -8,6 +8,7 @@ from typing import Any, Iterable, Iterator
 import torch
 
 from ..driver import DTYPES, Buffer, Configuration, Piece, Refused, local
+from ..inside_backwards import InsideBackwards, of_each, run_in_hooks
 from ..meshes import meshes_of
 from ..model import Graph
 from ..streams import virtual
@@ -46,7 +47,7 @@ class Fsdp2(TorchLoop):
     preload = ("torch._dynamo", "torch.distributed.tensor")
     config_keys = frozenset({"reshard_after_forward", "mixed_precision", "offload", "wrap", "units", "nested", "rows", "mesh", "gradient_divide_factor",
                              "force_sum_reduction_for_comms", "reduce_scatter_unused_params", "calls_unused_units", "input_requires_grad", "root_parameters_last", "plain",
-                             "grad_dtype"})
+                             "grad_dtype", "optimizer_in_backward", "clips_a_used_up_generator"})
     streams = True
     own_events = ("set_requires_gradient_sync", "set_requires_all_reduce", "set_is_last_backward", "set_reshard_after_forward", "set_reshard_after_backward",
                   "set_reduce_scatter_unused_params", "set_gradient_divide_factor", "set_force_sum_reduction_for_comms", "set_manual_backward_finalization",
@@ -201,9 +202,18 @@ class Fsdp2(TorchLoop):
         if self.reduction is not None:
             self.reduction.wait()
 
+    def make_inside(self) -> InsideBackwards | None:
+        if not self.configuration.config.get("optimizer_in_backward"):
+            return None
+        of = of_each(self.configuration, self.trained())
+        run_in_hooks(of)
+        return InsideBackwards(of, self.names, self.pieces)
+
     def clip(self, max_norm: float, group: str) -> torch.Tensor:
         """clip_grad_norm_ takes the norm over all ranks by itself. The norm of a rank alone is what a loop has that looks at its shards."""
         parameters = [parameter for parameter, _ in self.gradients()]
+        if self.configuration.config.get("clips_a_used_up_generator"):
+            return torch.nn.utils.clip_grad_norm_(used_up(parameters), max_norm)
         if self.groups.size(group) == self.world_size:
             norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
             return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
@@ -233,6 +243,14 @@ class Fsdp2(TorchLoop):
             reduced = parameter.sharded_param.grad
             if reduced is not None:
                 yield Buffer(f"{name}.grad", "reduced", reduced, self.pieces(parameter.sharded_param), scale=self.gradient_scale)
+
+
+def used_up(parameters: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """What is left of a generator that something before the clip went through, a count of parameters say."""
+    out = (parameter for parameter in parameters)
+    for _ in out:
+        pass
+    return out
 
 
 def mixed_precision(configuration: Configuration) -> dict[str, torch.dtype]:

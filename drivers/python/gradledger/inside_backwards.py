@@ -1,0 +1,51 @@
+"""Optimizers that run inside backwards, one for each parameter, as loops have them to save the memory of gradients."""
+from __future__ import annotations
+
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+import torch
+
+from . import optimizers
+from .driver import Buffer, Configuration
+
+Optimizers = Mapping[torch.Tensor, torch.optim.Optimizer]
+
+
+class InsideBackwards:
+    """What they are given, and whether any ran since the last call of `take`."""
+
+    def __init__(self, of: Optimizers, names: Mapping[torch.Tensor, str], pieces: optimizers.Pieces) -> None:
+        self.of, self.names, self.pieces = of, names, pieces
+        self.applied = [optimizers.Applied(optimizer, pieces, name=f"{names[parameter]}.grad in its hook") for parameter, optimizer in of.items()]
+
+    def take(self) -> tuple[int, list[Buffer]]:
+        taken = [applied.take() for applied in self.applied]
+        return sum(steps for steps, _ in taken), [buffer for _, seen in taken for buffer in seen]
+
+    def moments(self) -> Iterator[Buffer]:
+        for optimizer in self.of.values():
+            yield from optimizers.moments(optimizer, self.names, self.pieces)
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        return [optimizer.state_dict() for optimizer in self.of.values()]
+
+    def load_state_dict(self, state: Sequence[dict[str, Any]]) -> None:
+        for optimizer, saved in zip(self.of.values(), state, strict=True):
+            optimizer.load_state_dict(saved)
+
+
+def of_each(configuration: Configuration, trained: Mapping[int, torch.Tensor]) -> Optimizers:
+    return {parameter: optimizers.make(configuration, {p: parameter}) for p, parameter in trained.items()}
+
+
+def run_in_hooks(of: Optimizers) -> None:
+    """torchtune's way: as soon as a parameter has its gradient it is stepped, and the gradient is gone."""
+
+    def stepping(optimizer: torch.optim.Optimizer) -> Callable[[torch.Tensor], None]:
+        def step(_: torch.Tensor) -> None:
+            optimizer.step()
+            optimizer.zero_grad()
+        return step
+
+    for parameter, optimizer in of.items():
+        parameter.register_post_accumulate_grad_hook(stepping(optimizer))

@@ -125,7 +125,8 @@ LedgerEntry Ledger::empty_entry(const SnapshotKey& key, Role role, std::uint32_t
   entry.role = role;
   entry.after = after;
   entry.step = timeline_.window_at(key.event, key.at_end, layer);
-  const std::uint32_t end = timeline_.events_behind(key.event, key.at_end);
+  // An optimizer that runs inside a backward has the gradients of that backward, whether it is to step there or not.
+  const std::uint32_t end = key.event + (key.at_end || timeline_.events[key.event].is<events::Backward>());
   EntryColumns columns(timeline_, key.rank, layer);
   for (std::uint32_t b = 0; b < timeline_.backwards.size() && timeline_.backwards[b].event < end; ++b)
     for (std::uint32_t r = 0; r < workload_.world_size; ++r)

@@ -69,7 +69,11 @@ void Reducer::all_reduce_bucket(const Pass& pass, Bucket& bucket) {
   pass.w.wait(bucket.work);
   bucket.work = no_index;
   pass.w.divide(whole, world());
-  for (const std::uint32_t v : bucket.variables) pass.step(parameters_[v], view(v));
+  for (const std::uint32_t v : bucket.variables) {
+    // The hook gives a parameter its part of the bucket, but not where gradients are views: one that has none here is not stepped.
+    if (config_->gradient_as_bucket_view && !pass.g.grad[parameters_[v]].defined()) continue;
+    pass.step(parameters_[v], view(v));
+  }
   optimizer_ran_ = true;
 }
 

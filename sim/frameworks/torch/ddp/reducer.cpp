@@ -155,7 +155,8 @@ void Reducer::prepare_for_backward(const std::vector<std::uint32_t>& reachable) 
 void Reducer::autograd_hook(const Pass& pass, std::uint32_t parameter, std::uint32_t ordinal) {
   const std::uint32_t v = number_of_[parameter];
   if (!std::exchange(first_hook_called_, true)) ++backward_calls_;
-  if (dynamic_graph_find_unused() || static_graph_first_iteration()) used_[v] = true;
+  // A hook of the loop's may have stepped, and taken the gradient away.
+  if ((dynamic_graph_find_unused() || static_graph_first_iteration()) && pass.g.grad[parameter].defined()) used_[v] = true;
   if (static_graph_first_iteration()) {
     ++hooks_triggered_[v];
     first_iteration_in_ = ordinal;

@@ -12,15 +12,18 @@ Optimizers = Mapping[torch.Tensor, torch.optim.Optimizer]
 
 
 class InsideBackwards:
-    """What they are given, and whether any ran since the last call of `take`."""
+    """What they are given, and how many ran since the last call of `take`."""
 
     def __init__(self, of: Optimizers, names: Mapping[torch.Tensor, str], pieces: optimizers.Pieces) -> None:
         self.of, self.names, self.pieces = of, names, pieces
         self.applied = [optimizers.Applied(optimizer, pieces, name=f"{names[parameter]}.grad in its hook") for parameter, optimizer in of.items()]
 
+    @property
+    def steps(self) -> int:
+        return sum(applied.steps for applied in self.applied)
+
     def take(self) -> tuple[int, list[Buffer]]:
-        taken = [applied.take() for applied in self.applied]
-        return sum(steps for steps, _ in taken), [buffer for _, seen in taken for buffer in seen]
+        return self.steps, [buffer for applied in self.applied for buffer in applied.take()[1]]
 
     def moments(self) -> Iterator[Buffer]:
         for optimizer in self.of.values():

@@ -133,8 +133,6 @@ class TorchLoop(Driver):
         if not event.scale_wrt_gas:
             raise Refused("scale_wrt_gas is an argument of DeepSpeed's")
         self.norm = None  # that of a clip before it is of other gradients than a step behind it applies
-        if self.inside is not None:
-            self.known = {}
         graph, loss = self.loss_of(event)
         graph.before(event)
         if event.loss_factor != 1.0:
@@ -143,7 +141,11 @@ class TorchLoop(Driver):
         self.gradient_scale = self.backward_scale = self.scaler.get_scale() if scaled else 1.0
         if scaled:
             loss = self.scaler.scale(loss)
-        loss.backward()
+        try:
+            loss.backward()
+        finally:  # some may have stepped before another raised
+            if self.inside is not None:
+                self.known = {"updated": 1} if self.inside.steps else {}
 
     def loss_of(self, event: Backward) -> tuple[Graph, torch.Tensor]:
         if event.of is None:
@@ -278,8 +280,6 @@ class TorchLoop(Driver):
         yield from self.accumulated()
         steps, applied = (self.applied if self.inside is None else self.inside).take()
         yield from applied
-        if self.inside is not None and steps:
-            self.known = {"updated": 1}
         if after == "step" or (self.inside is not None and steps):
             for tensor, name in self.names.items():
                 yield Buffer(name, "parameter", self.held(tensor), self.pieces(tensor))

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -26,15 +25,6 @@ struct Mismatch {
   WorstElement worst;                // largest error over bound; exact comparisons: largest error
   std::vector<ElementRange> ranges;  // of wrong elements, neighbours merged
   std::optional<Quantity> clipping;  // applied gradients that are right but for one common factor: that factor and the due one
-};
-
-// By rank, or one for all: what the loop means to be applied. Empty: what the documentation has.
-struct MeantModels {
-  std::vector<std::unique_ptr<Model>> models;
-  bool or_documented = false;  // what the documentation has is right too: whether it is what the loop means, a run on probes says
-
-  bool empty() const { return models.empty(); }
-  Model& of(std::uint32_t rank) const { return *models[models.size() == 1 ? 0 : rank]; }
 };
 
 class PassJudge : public TraceSink {

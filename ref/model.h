@@ -145,4 +145,13 @@ class Model {
   std::vector<Summed> waiting_;  // by rank: what waits of it
 };
 
+// By rank, or one for all: what the loop means to be applied. Empty: what the documentation has.
+struct MeantModels {
+  std::vector<std::unique_ptr<Model>> models;
+  bool or_documented = false;  // what the documentation has is right too: whether it is what the loop means, a run on probes says
+
+  bool empty() const { return models.empty(); }
+  Model& of(std::uint32_t rank) const { return *models[models.size() == 1 ? 0 : rank]; }
+};
+
 }  // namespace gradledger::ref

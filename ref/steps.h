@@ -12,7 +12,7 @@
 
 #include "ref/bounded.h"
 #include "ref/finding.h"
-#include "ref/judge.h"
+#include "ref/model.h"
 #include "sim/trace/producer.h"
 
 namespace gradledger::ref {

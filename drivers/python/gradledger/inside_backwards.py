@@ -1,20 +1,18 @@
 """Optimizers that run inside backwards, one for each parameter, as loops have them to save the memory of gradients."""
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 
 from . import optimizers
 from .driver import Buffer, Configuration
 
-Optimizers = Mapping[torch.Tensor, torch.optim.Optimizer]
-
 
 class InsideBackwards:
     """What they are given, and how many ran since the last call of `take`."""
 
-    def __init__(self, of: Optimizers, names: Mapping[torch.Tensor, str], pieces: optimizers.Pieces) -> None:
+    def __init__(self, of: Mapping[torch.Tensor, torch.optim.Optimizer], names: Mapping[torch.Tensor, str], pieces: optimizers.Pieces) -> None:
         self.of, self.names, self.pieces = of, names, pieces
         self.applied = [optimizers.Applied(optimizer, pieces, name=f"{names[parameter]}.grad in its hook") for parameter, optimizer in of.items()]
 
@@ -37,18 +35,14 @@ class InsideBackwards:
             optimizer.load_state_dict(saved)
 
 
-def of_each(configuration: Configuration, trained: Mapping[int, torch.Tensor]) -> Optimizers:
-    return {parameter: optimizers.make(configuration, {p: parameter}) for p, parameter in trained.items()}
+def in_hooks(configuration: Configuration, trained: Mapping[int, torch.Tensor], names: Mapping[torch.Tensor, str], pieces: optimizers.Pieces) -> InsideBackwards:
+    """torchtune's way: as soon as a parameter has its gradient a hook steps it, and the gradient is gone."""
+    of = {parameter: optimizers.make(configuration, {p: parameter}) for p, parameter in trained.items()}
 
+    def step(parameter: torch.Tensor) -> None:
+        of[parameter].step()
+        of[parameter].zero_grad()
 
-def run_in_hooks(of: Optimizers) -> None:
-    """torchtune's way: as soon as a parameter has its gradient it is stepped, and the gradient is gone."""
-
-    def stepping(optimizer: torch.optim.Optimizer) -> Callable[[torch.Tensor], None]:
-        def step(_: torch.Tensor) -> None:
-            optimizer.step()
-            optimizer.zero_grad()
-        return step
-
-    for parameter, optimizer in of.items():
-        parameter.register_post_accumulate_grad_hook(stepping(optimizer))
+    for parameter in of:
+        parameter.register_post_accumulate_grad_hook(step)
+    return InsideBackwards(of, names, pieces)

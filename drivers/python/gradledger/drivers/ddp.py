@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .. import optimizers
 from ..driver import Buffer, Configuration, Refused
-from ..inside_backwards import InsideBackwards, of_each, run_in_hooks
+from ..inside_backwards import InsideBackwards, in_hooks
 from ..meshes import meshes_of
 from ..model import LinearModel
 from ..parallelized import ParallelizedModel
@@ -128,11 +128,7 @@ class Ddp(TorchLoop):
         config, trained = self.configuration.config, self.trained()
         if config.get("optimizer_in_backward"):
             return InsideBackwards({weight: weight._in_backward_optimizers[0] for weight in trained.values()}, self.names, self.pieces)
-        if not config.get("post_accumulate_grad_hook"):
-            return None
-        of = of_each(self.configuration, trained)
-        run_in_hooks(of)
-        return InsideBackwards(of, self.names, self.pieces)
+        return in_hooks(self.configuration, trained, self.names, self.pieces) if config.get("post_accumulate_grad_hook") else None
 
     def hook_state(self, hook: str) -> powerSGD_hook.PowerSGDState | torch.distributed.ProcessGroup | None:
         """Without the wrapper's own group a hook averages over the world."""

@@ -8,7 +8,7 @@ from typing import Any, Iterable, Iterator
 import torch
 
 from ..driver import DTYPES, Buffer, Configuration, Piece, Refused, local
-from ..inside_backwards import InsideBackwards, of_each, run_in_hooks
+from ..inside_backwards import InsideBackwards, in_hooks
 from ..meshes import meshes_of
 from ..model import Graph
 from ..streams import virtual
@@ -203,11 +203,7 @@ class Fsdp2(TorchLoop):
             self.reduction.wait()
 
     def make_inside(self) -> InsideBackwards | None:
-        if not self.configuration.config.get("optimizer_in_backward"):
-            return None
-        of = of_each(self.configuration, self.trained())
-        run_in_hooks(of)
-        return InsideBackwards(of, self.names, self.pieces)
+        return in_hooks(self.configuration, self.trained(), self.names, self.pieces) if self.configuration.config.get("optimizer_in_backward") else None
 
     def clip(self, max_norm: float, group: str) -> torch.Tensor:
         """clip_grad_norm_ takes the norm over all ranks by itself. The norm of a rank alone is what a loop has that looks at its shards."""
@@ -246,8 +242,8 @@ class Fsdp2(TorchLoop):
 
 
 def used_up(parameters: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """What is left of a generator that something before the clip went through, a count of parameters say."""
-    out = (parameter for parameter in parameters)
+    """What is left of a generator that something went through before the clip: a count of parameters, say."""
+    out = iter(parameters)
     for _ in out:
         pass
     return out

@@ -353,6 +353,12 @@ TEST(few_runs_name, what_explains_a_stretch_before_what_explains_some_of_it) {
   }
 }
 
+// The loop's hook applies it in no_sync: what an optimizer has inside a backward holds that backward's gradients, due or not.
+TEST(few_runs_name, what_is_applied_inside_a_backward_before_its_window_is_over) {
+  expect_named(load_scenario(std::filesystem::path(GRADLEDGER_SOURCE_DIR) / "scenarios/ddp/optimizer-in-a-hook-in-no-sync.json").value(),
+               {"discarded-gradient", "missing-reduction", "stale-gradient"});
+}
+
 // A GradScaler's loop that does not clear gradients, in fp32: what is left is odd beside the window's own, and in a few elements some other weight explains both.
 TEST(few_runs_name, what_a_scaler_left_from_runs_that_have_it_alone) {
   const Scenario s = scenario_in(

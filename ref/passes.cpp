@@ -75,8 +75,8 @@ void Passes::run(Verdict& verdict) {
   verdict.dyadic = range_.dyadic || weights_;
   value_pass(kind == GradientKind::probe ? GradientKind::normal : kind, true, verdict);
   if (!evidence_.facts.races.empty()) {
-    find_race_in_values();
     ledger_schedule_.policy = Schedule::Policy::in_order;
+    find_race_in_values();
   }
   if (kind == GradientKind::probe) value_pass(GradientKind::adversarial, false, verdict);
   if (weights_) return weights_pass(verdict);
@@ -152,7 +152,7 @@ void Passes::find_race_in_values() {
   const PlantedSource source(*given, timeline_);
   TraceSink nobody;
   RunOptions run;
-  run.schedule.policy = Schedule::Policy::in_order;
+  run.schedule = ledger_schedule_;
   const std::uint64_t in_order = producer_.run(source, run, nobody).value_hash;
   run.schedule.policy = Schedule::Policy::seeded;
   const std::uint64_t each = std::max<std::uint64_t>(evidence_.facts.summary.operations, 1);

@@ -76,8 +76,9 @@ class Passes {
   const Timeline& timeline_;
   Producer& producer_;
   OracleOptions options_;
-  bool weights_;              // the producer shows them
-  Schedule ledger_schedule_;  // where operations race, the one order in which they cannot
+  bool weights_;  // the producer shows them
+  // Of all passes but the first, which looks for races: where it finds some, the one order in which nothing can.
+  Schedule ledger_schedule_{.policy = Schedule::Policy::first_ready};
   ProbeRange range_;
   Ledger ledger_;
   Evidence evidence_;

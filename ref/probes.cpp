@@ -103,17 +103,22 @@ FingerprintSource::FingerprintSource(const Timeline& timeline, const ProbeRange&
   classes_ = (all + range.lit_max - 1) / range.lit_max;
 }
 
+void FingerprintSource::set_pass(std::uint32_t pass) {
+  round_ = pass / classes_;
+  turn_ = pass % classes_;
+}
+
 void FingerprintSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const {
   // Contributions of a window are numbered rank by rank; neighbours lie in different classes, and elements turn the wheel.
   const Backward& b = timeline_.backwards[backward];
+  if (round_ >= rounds && b.step % 2 == round_ % 2) return std::fill(out.begin(), out.end(), 0.0);
+  const std::uint64_t which = window_period_ == 0 ? backward : hash_keys({b.step % window_period_, b.micro_batch[rank]});
+  const std::uint64_t stream = hash_keys({seed_, round_, which, rank, parameter});
+  if (classes_ == 1) return draw_whole_numbers(stream, offset, 1, range_.value_max, range_.unit, out);
   std::uint32_t number = b.micro_batch[rank];
   for (std::uint32_t r = 0; r < rank; ++r) number += timeline_.micro_batches[b.step][r];
-  const std::uint32_t round = pass_ / classes_, turn = pass_ % classes_;
-  if (round >= rounds && b.step % 2 == round % 2) return std::fill(out.begin(), out.end(), 0.0);
-  const std::uint64_t which = window_period_ == 0 ? backward : hash_keys({b.step % window_period_, b.micro_batch[rank]});
-  const std::uint64_t stream = hash_keys({seed_, round, which, rank, parameter});
-  if (classes_ > 1) std::fill(out.begin(), out.end(), 0.0);
-  const std::uint64_t unlit = (number + offset + turn) % classes_, lit = unlit == 0 ? 0 : classes_ - unlit;
+  std::fill(out.begin(), out.end(), 0.0);
+  const std::uint64_t unlit = (number + offset + turn_) % classes_, lit = unlit == 0 ? 0 : classes_ - unlit;
   if (lit < out.size()) draw_whole_numbers(stream, offset + lit, classes_, range_.value_max, range_.unit, out.subspan(lit));
 }
 

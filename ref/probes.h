@@ -42,7 +42,7 @@ class FingerprintSource final : public GradientSource {
   static constexpr std::uint32_t rounds = 2;
   // windows_apart: with a round more in which even windows are dark, and one in which odd ones are.
   std::uint32_t passes(bool windows_apart = false) const { return classes_ * (rounds + (windows_apart ? 2 : 0)); }
-  void set_pass(std::uint32_t pass) { pass_ = pass; }
+  void set_pass(std::uint32_t pass);
 
   void gradient(std::uint32_t backward, std::uint32_t rank, std::uint32_t parameter, std::uint64_t offset, std::span<double> out) const override;
 
@@ -51,8 +51,8 @@ class FingerprintSource final : public GradientSource {
   ProbeRange range_;
   std::uint64_t seed_;
   std::uint32_t window_period_;
-  std::uint32_t classes_ = 1;  // contributions of a window are divided into this many classes, one lit at a time
-  std::uint32_t pass_ = 0;
+  std::uint32_t classes_ = 1;           // contributions of a window are divided into this many classes, one lit at a time
+  std::uint32_t round_ = 0, turn_ = 0;  // of the pass: which class is lit
 };
 
 // One contribution alone: an odd integer that differs between elements, so that coefficients are read by division and an element out of

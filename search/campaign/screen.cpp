@@ -130,6 +130,7 @@ Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptio
   run.linear = true;
   run.observe_events = options.every_event;
   run.schedule.seed = stand ? hash_keys({options.seed, since}) : options.seed;
+  if (options.check_streams) run.schedule.policy = Schedule::Policy::first_ready;  // what another order would change is a race
   run.once = stand != nullptr;
   run.check_streams = options.check_streams && search_space_of(scenario).uses_streams(scenario);
   const RunSummary summary = producer->run(source, run, tee);

@@ -51,6 +51,12 @@ class RangeSet {
 
   void remove(Range r) {
     if (r.empty() || empty()) return;
+    if (many_.empty() && (r.begin <= one_.begin || r.end >= one_.end)) {  // what is left is one
+      if (r.begin <= one_.begin) one_.begin = std::max(one_.begin, r.end);
+      else one_.end = std::min(one_.end, r.begin);
+      if (one_.empty()) one_ = {};
+      return;
+    }
     std::vector<Range> kept;
     for (const Range& x : ranges()) {
       const Range left{x.begin, std::min(x.end, r.begin)}, right{std::max(x.begin, r.end), x.end};

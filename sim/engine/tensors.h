@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/base/hash.h"
@@ -25,8 +26,8 @@ class TensorTable {
  public:
   // A new tensor with one count, held by whoever stores it. Storage of the same name, dtype and size is used again where torch's allocator
   // would: on the stream that first asked for it, and where another stream let go of it, after the host has seen that stream get there.
-  Tensor allocate(ProgramWriter& w, const std::string& name, Dtype dtype, std::uint64_t numel, MemorySpace space = MemorySpace::device, std::uint64_t declared_numel = 0) {
-    const auto declare = [&] { return w.declare(name, dtype, numel, space, declared_numel); };
+  Tensor allocate(ProgramWriter& w, std::string_view name, Dtype dtype, std::uint64_t numel, MemorySpace space = MemorySpace::device, std::uint64_t declared_numel = 0) {
+    const auto declare = [&] { return w.declare(std::string(name), dtype, numel, space, declared_numel); };
     const std::uint64_t hash = PairHash::of(name);
     if (2 * (shapes_.size() + 1) > places_.size()) make_places();
     std::uint32_t& place = place_of(hash, [&](const Shape& s) { return s.numel == numel && s.dtype == dtype && s.space == space && w.declaration(s.first).name == name; });

@@ -226,7 +226,7 @@ void AlikePrograms::cut_as_the_leader(std::uint32_t r, BufferId buffer, const Wr
 StretchRange AlikePrograms::cut(StreamCheck::Extents& all, const Access& access) {
   const std::uint64_t begin = access.slice.offset, end = begin + access.slice.numel;
   const StretchRange range = stretches_within(all, begin, end);
-  if (access.writes) replace_stretches(all, range, {begin, end});
+  if (access.writes) one_stretch(all, range) = {begin, end};
   return range;
 }
 

@@ -6,6 +6,7 @@
 
 #include "sim/execution/checkpoint.h"
 #include "sim/execution/simulation.h"
+#include "sim/trace/repeated_memory.h"
 
 namespace gradledger {
 namespace {
@@ -24,6 +25,15 @@ bool contribute_alike(const Scenario& scenario, const Contract& contract, std::u
 
 }  // namespace
 
+bool restores(const Timeline& timeline) {
+  return std::any_of(timeline.events.begin(), timeline.events.end(), [](const Event& e) { return e.is<events::Restore>(); });
+}
+
+// They hold forms then, which say whose contributions they are, and nobody looks at each rank's program. A planted overflow is one rank's.
+bool may_be_classes(const Timeline& timeline, const RunOptions& options, const TraceSink& sink) {
+  return options.weights && options.once && options.check_streams && timeline.planted.empty() && !restores(timeline) && dynamic_cast<const NeedsNoRepeatedMemory*>(&sink);
+}
+
 void Emission::begin(const Scenario& scenario, const Timeline& timeline, std::vector<Rank>& ranks, RankClasses& classes, const EngineOf& engine_of, bool wide, bool joins) {
   std::vector<std::uint32_t> leaders;
   for (std::uint32_t r = 0; r < ranks.size(); ++r) {
@@ -35,7 +45,7 @@ void Emission::begin(const Scenario& scenario, const Timeline& timeline, std::ve
     rank.engine->initialise(writer);
     const auto tried = joins ? std::min(leaders.size(), leaders_tried) : 0;
     const auto like = std::find_if(leaders.end() - static_cast<std::ptrdiff_t>(tried), leaders.end(), [&](std::uint32_t leader) {
-      return WrittenAlike(ranks[leader].program, {}).same(rank.program, r - leader) && contribute_alike(scenario, timeline.contract, r, leader);
+      return WrittenAlike(ranks[leader].program, {}).same(rank.program, {r, leader, r - leader}) && contribute_alike(scenario, timeline.contract, r, leader);
     });
     if (like != leaders.end()) {
       classes.join(r, *like);
@@ -158,10 +168,18 @@ std::vector<std::uint32_t> Emission::hold_members_to(std::uint32_t leader, std::
   for (const std::uint32_t r : classes_.take_members(leader)) {
     twin.ops.reserve_more(written_most_);
     twin.swap_views(ranks_[r].program);
+    swap_lines(twin, leader, r);
     write_as_member(r, twin, {leader, event, events_before}, body);
+    swap_lines(twin, leader, r);
     const std::size_t last = leaders.size() > leaders_tried ? leaders.size() - leaders_tried : 0;
     std::size_t like = 0;  // the first, then those that came last
-    const auto is_like = [&](std::size_t i) { return stands_as(r, leaders[i]) && written[i].same(twin, classes_.places_between(leaders[i], r)); };
+    const auto is_like = [&](std::size_t i) {
+      if (!stands_as(r, leaders[i])) return false;
+      swap_lines(twin, leader, leaders[i]);
+      const bool same = written[i].same(twin, {r, leaders[i], classes_.places_between(leaders[i], r), &classes_.families()});
+      swap_lines(twin, leader, leaders[i]);
+      return same;
+    };
     while (like < leaders.size() && !is_like(like)) like = std::max(like + 1, last);
     if (like < leaders.size()) {
       classes_.join(r, leaders[like]);
@@ -189,7 +207,7 @@ void Emission::take_moves(std::uint32_t leader, const WrittenAlike& written) {
   std::erase_if(moves, [ran = rank.ran_before(no_index)](const auto& move) { return move.op < ran; });
   for (const WrittenAlike::Move& move : written.moves()) {
     moves.push_back(move);
-    if (move.collective != no_index) rank.program.collectives[move.collective].pace = move.elements;
+    if (move.collective != no_index && !move.written) rank.program.collectives[move.collective].pace = move.elements;
   }
 }
 
@@ -223,15 +241,44 @@ void Emission::stand_apart(std::uint32_t r, std::uint32_t leader, Program progra
   const std::int64_t places = classes_.places_between(leader, r);
   for (const WrittenAlike::Move& move : moves_[leader]) {
     const auto by = static_cast<std::uint64_t>(places * move.elements);
-    if (move.collective != no_index) program.collectives[move.collective].output.offset += by;
-    else if (move.op >= program.ops.forgotten()) program.ops[move.op].source.offset += by;
+    if (move.collective != no_index) {
+      CollectiveCall& call = program.collectives[move.collective];
+      (move.written ? call.input : call.output).offset += by;
+    } else if (move.op >= program.ops.forgotten()) {
+      Op& op = program.ops[move.op];
+      (move.written ? op.target : op.source).offset += by;
+    }
   }
+  for (CollectiveCall& call : program.collectives)
+    if (const GroupFamilies::Seat* const own = classes_.families().seat(r, call.group)) call.group = own->group;
+  swap_lines(program, leader, r);
   moves_[r] = moves_[leader];
   ranks_[r].stand_as(ranks_[leader], std::move(program));
-  if (followers_.weights) followers_.weights->stand_apart(r, leader);
+  if (followers_.weights) {
+    followers_.weights->stand_apart(r, leader);
+    for (const WrittenAlike::Move& move : moves_[leader]) give_its_share(r, leader, move);
+  }
   if (followers_.alike) followers_.alike->stand_as(r, leader);
   if (followers_.rounds) followers_.rounds->stand_as(r, leader);
   runnable_.insert(static_cast<std::uint16_t>(r));
+}
+
+// What it gathers in place, and nobody has gathered yet, lies where its leader put it. Nothing else of that buffer counts.
+void Emission::give_its_share(std::uint32_t r, std::uint32_t leader, const WrittenAlike::Move& move) {
+  if (move.collective == no_index || !move.written || move.op < ranks_[leader].program.ops.forgotten()) return;
+  const std::uint32_t head = ranks_[leader].head[static_cast<std::size_t>(ranks_[leader].program.ops[move.op].stream)];
+  if (head > move.op) return;  // it is done
+  followers_.weights->copy_within(r, ranks_[leader].program.collectives[move.collective].input, ranks_[r].program.collectives[move.collective].input);
+}
+
+// Counts of what was called in the groups of one rank become those of the groups of another.
+void Emission::swap_lines(Program& program, std::uint32_t a, std::uint32_t b) const {
+  std::vector<std::uint32_t>& counts = program.line_sequences;
+  classes_.families().each_apart(a, b, [&](std::uint32_t of_a, std::uint32_t of_b) {
+    counts.resize(std::max(counts.size(), line_of(std::max(of_a, of_b), communicators_max)), 0);
+    for (std::uint32_t c = 0; c < communicators_max; ++c) std::swap(counts[line_of(of_a, c)], counts[line_of(of_b, c)]);
+  });
+  while (!counts.empty() && counts.back() == 0) counts.pop_back();  // as the writer leaves them
 }
 
 // Of a class that has become smaller.
@@ -261,6 +308,7 @@ void Emission::leave(std::uint32_t r) {
 }
 
 void Emission::dissolve(std::uint32_t leader) {
+  // as the others: what it waited for with them it may have
   const std::span<const std::uint32_t> members = classes_.members(leader);
   for (const std::uint32_t member : std::vector(members.rbegin(), members.rend())) leave(member);
 }

@@ -19,6 +19,11 @@
 
 namespace gradledger {
 
+// Whether a process of the script starts anew: its engine then looks for what the one before it ran.
+bool restores(const Timeline& timeline);
+// Whether ranks that do the same may be run once.
+bool may_be_classes(const Timeline& timeline, const RunOptions& options, const TraceSink& sink);
+
 class Emission {
  public:
   using EngineOf = std::function<std::unique_ptr<Engine>(std::uint32_t rank)>;
@@ -74,6 +79,8 @@ class Emission {
   bool stands_as(std::uint32_t rank, std::uint32_t other) const;
   void take_moves(std::uint32_t leader, const WrittenAlike& written);
   void stand_apart(std::uint32_t rank, std::uint32_t leader, Program program);
+  void give_its_share(std::uint32_t rank, std::uint32_t leader, const WrittenAlike::Move& move);
+  void swap_lines(Program& program, std::uint32_t a, std::uint32_t b) const;
   void place(std::uint32_t leader);
   void part_where_streams_race(std::uint32_t leader);
   void take_in(std::uint32_t rank, std::uint32_t written_before, const StreamHeads& last_before);

@@ -6,8 +6,46 @@
 #include "sim/base/limits.h"
 
 namespace gradledger {
+namespace {
+
+using Clock = std::array<std::uint32_t, stream_count>;
+using Order = StreamOrder<Clock>;
 
 // In the order of enqueueing, which every schedule may take.
+template <class Read, class Write>
+void enqueue(const Op& op, std::uint32_t number, const Program& program, Order& order, std::vector<Clock>& recorded, Read&& read, Write&& write) {
+  order.enqueue(number, static_cast<std::size_t>(op.stream));
+  switch (op.kind) {
+    case OpKind::record: recorded[op.index] = order.reached(); return;
+    case OpKind::wait: return order.wait(recorded[op.index]);
+    case OpKind::synchronize:
+      if (op.flag == 0) order.synchronize();  // else of a snapshot, which the framework does not wait for
+      return;
+    default: return each_access(op, program, read, write);
+  }
+}
+
+bool touches(const Slice& slice) { return slice.numel > 0 && slice.buffer != no_index; }
+
+// As if each access were one to all of its buffer: where nothing races then, no parts of it do.
+bool some_buffer_may_race(const Program& program) {
+  Order order(stream_count);
+  std::vector<Clock> recorded(program.stream_events);
+  std::vector<Order::Stretch> touched(program.buffers.size());
+  bool races = false;
+  const auto report = [&](const Order::Stretch&, std::uint32_t) { races = true; };
+  const auto read = [&](const Slice& slice) {
+    if (touches(slice)) order.read(touched[slice.buffer], report);
+  };
+  const auto write = [&](const Slice& slice) {
+    if (touches(slice)) order.write(touched[slice.buffer], report);
+  };
+  for (std::uint32_t at = 0; at < program.ops.size() && !races; ++at) enqueue(program.ops[at], at, program, order, recorded, read, write);
+  return races;
+}
+
+}  // namespace
+
 void StreamCheck::follow(const Program& program, std::vector<Met>* met) {
   program_ = &program;
   met_ = met;
@@ -21,33 +59,20 @@ void StreamCheck::follow(const Program& program, std::vector<Met>* met) {
       passed.collective = program.collectives[op.index].kind;
       passed.purpose = program.collectives[op.index].purpose;
     }
-    order_.enqueue(at_, static_cast<std::size_t>(op.stream));
-    visit(op);
+    enqueue(
+        op, at_, program, order_, recorded_, [this](const Slice& slice) { read(slice); }, [this](const Slice& slice) { write(slice); });
   }
 }
 
-void StreamCheck::visit(const Op& op) {
-  switch (op.kind) {
-    case OpKind::record: recorded_[op.index] = order_.reached(); return;
-    case OpKind::wait: return order_.wait(recorded_[op.index]);
-    case OpKind::synchronize:
-      if (op.flag == 0) order_.synchronize();  // else of a snapshot, which the framework does not wait for
-      return;
-    default:
-      return each_access(
-          op, *program_, [this](Slice slice) { read(slice); }, [this](Slice slice) { write(slice); });
-  }
-}
-
-void StreamCheck::read(Slice slice) {
-  if (slice.numel == 0 || slice.buffer == no_index) return;
+void StreamCheck::read(const Slice& slice) {
+  if (!touches(slice)) return;
   const StretchRange range = order_.read(touched_[slice.buffer], slice.offset, slice.offset + slice.numel,
                                          [&](const Order::Stretch& stretch, std::uint32_t earlier) { report(slice.buffer, stretch, earlier); });
   if (met_) met_->push_back({range, touched_[slice.buffer].size()});
 }
 
-void StreamCheck::write(Slice slice) {
-  if (slice.numel == 0 || slice.buffer == no_index) return;
+void StreamCheck::write(const Slice& slice) {
+  if (!touches(slice)) return;
   const StretchRange range = order_.write(touched_[slice.buffer], slice.offset, slice.offset + slice.numel,
                                           [&](const Order::Stretch& stretch, std::uint32_t earlier) { report(slice.buffer, stretch, earlier); });
   if (met_) met_->push_back({range, touched_[slice.buffer].size()});
@@ -91,6 +116,7 @@ void StreamCheck::report(BufferId buffer, const Order::Stretch& stretch, std::ui
 }
 
 std::vector<RaceRecord> stream_races(const Program& program, std::uint32_t rank) {
+  if (!some_buffer_may_race(program)) return {};
   StreamCheck check(rank);
   check.follow(program);
   return check.races();

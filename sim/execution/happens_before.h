@@ -64,9 +64,8 @@ class StreamCheck {
     Purpose purpose;
   };
 
-  void visit(const Op& op);
-  void read(Slice slice);
-  void write(Slice slice);
+  void read(const Slice& slice);
+  void write(const Slice& slice);
   RacingOperation describe(std::uint32_t number) const;
   void report(BufferId buffer, const Order::Stretch& stretch, std::uint32_t earlier);
 

@@ -22,21 +22,6 @@
 
 namespace gradledger {
 
-namespace {
-
-// Their engines look for what ran.
-bool restores(const Timeline& timeline) {
-  return std::any_of(timeline.events.begin(), timeline.events.end(), [](const Event& e) { return e.is<events::Restore>(); });
-}
-
-// Whether ranks that do the same may be run once: where they hold forms, which say whose contributions they are, and nobody looks at each rank's program. A
-// planted overflow is one rank's.
-bool may_be_classes(const Timeline& timeline, const RunOptions& options, const TraceSink& sink) {
-  return options.weights && options.once && options.check_streams && timeline.planted.empty() && !restores(timeline) && dynamic_cast<const NeedsNoRepeatedMemory*>(&sink);
-}
-
-}  // namespace
-
 // One run: the scheduler over ranks and streams, and the snapshots.
 class HostExecutor::Run {
  public:
@@ -58,7 +43,7 @@ class HostExecutor::Run {
         emission_(executor.scenario_, executor.timeline_, ranks_, classes, runnable_, options,
                   [&executor, linear = options.linear](std::uint32_t r) { return executor.make_engine_of(r, linear); }),
         replays_(replays),
-        in_order_(options.schedule.policy == Schedule::Policy::in_order) {
+        as_enqueued_(options.schedule.policy == Schedule::Policy::in_order || options.schedule.policy == Schedule::Policy::first_ready) {
     operations_.divide_by(executor.division_);
     operations_.show_memory_of_members(dynamic_cast<const NeedsMemoryOfRounds*>(&sink));
     const bool lets_go = options.once && !restores(executor.timeline_);
@@ -69,6 +54,7 @@ class HostExecutor::Run {
       auto rounds = rounds_of(executor.scenario_, executor.timeline_, SteadyRounds::rounds_min);
       if (!rounds.empty()) rounds_.emplace(ranks_, classes, *weights_, recorder_, std::move(rounds), alike);
     }
+    if (weights_ && !rounds_) classes.span(GroupFamilies(rendezvous_.groups()));
     emission_.followed_by({alike, rounds_ ? &*rounds_ : nullptr, weights_.get()});
     emission_.limit(executor.program_bytes_max_);
   }
@@ -88,7 +74,7 @@ class HostExecutor::Run {
         hash_.add(r);
         advance(r);
       }
-    } while (passes_barrier());
+    } while (passes_barrier() || rendezvous_.part_receivers([this](std::uint32_t leader) { emission_.dissolve(leader); }));
     if (alike_) alike_->catch_up(true);
     const bool ended = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.finished; });
     if (!ended && !mismatched_) sink_.deadlock(rendezvous_.deadlock());
@@ -100,6 +86,7 @@ class HostExecutor::Run {
     return std::move(summary_);
   }
 
+  bool decided_on_values() const { return decided_on_values_; }
   std::vector<RaceRecord> races(std::uint32_t r) const { return alike_ ? alike_->races(r) : stream_races(ranks_[r].program, r); }
 
  private:
@@ -108,9 +95,12 @@ class HostExecutor::Run {
   // All ranks stand still. Whether any may go on.
   bool passes_barrier() {
     if (!rounds_ || rounds_->barrier() == never) return false;
-    const auto at_rest = [&](const Rank& rank) { return rank.next_event == rounds_->barrier() && ran_dry(rank) && rank.errors.empty() && !waits_for_value(rank); };
+    const auto at_rest = [&](std::uint32_t r) {
+      const Rank& rank = ranks_[r];
+      return rank.next_event == rounds_->barrier() && rank.ran_dry() && rank.errors.empty() && !waits_for_value(rank);
+    };
     if (alike_) alike_->catch_up(false);
-    const bool quiet = rendezvous_.idle() && all_leaders(at_rest) && !(alike_ && alike_->has_races());
+    const bool quiet = rendezvous_.idle() && classes_.all_leaders(at_rest) && !(alike_ && alike_->has_races());
     const std::uint64_t in_round = summary_.operations - operations_at_barrier_, passed = rounds_->arrive(quiet, bytes_held_);
     hash_.add(passed);
     summary_.operations += passed * in_round;
@@ -120,54 +110,66 @@ class HostExecutor::Run {
     return true;
   }
 
-  template <class Is>
-  bool all_leaders(Is&& is) const {
-    for (std::uint32_t r = 0; r < ranks_.size(); ++r)
-      if (classes_.leads(r) && !is(ranks_[r])) return false;
-    return true;
-  }
-
-  std::uint32_t barrier() const { return rounds_ ? rounds_->barrier() : never; }
-
   // ---- one rank, until it waits for others or ends -------------------------------------------------------------------------------
 
   // Ranks commute between collectives, so a rank goes on as long as it can; the choice that matters is among its streams.
   void advance(std::uint16_t r) {
-    Rank& rank = ranks_[r];
+    const Rank& rank = ranks_[r];
     while (true) {
-      // The host goes ahead of the device until something makes it wait.
-      while (rank.head[0] == no_index && !rank.emitted_all && !waits_for_value(rank) && rank.next_event < barrier()) emission_.next_event(r);
-      std::array<std::uint16_t, stream_count> enabled;
-      const std::size_t count = enabled_streams(r, enabled);
-      if (count == 0) {
-        if (rank.emitted_all && ran_dry(rank) && !rank.finished) finish(r);
+      while (host_goes_ahead(rank)) emission_.next_event(r);
+      const std::uint64_t before = summary_.operations;
+      std::optional<Stream> stream = as_enqueued_ ? advance_as_enqueued(r) : advance_a_stream(r);
+      if (!stream && options_.schedule.policy == Schedule::Policy::first_ready) {
+        stream = first_ready(rank.head, [&](Stream s) { return ready(r, s); });
+        if (stream) execute(r, *stream);
+      }
+      if (!stream) {
+        if (rank.emitted_all && rank.ran_dry() && !rank.finished) finish(r);
         return;
       }
-      const auto stream = static_cast<Stream>(enabled[policy_.pick({enabled.data(), count})]);
-      const std::uint64_t before = summary_.operations;
-      // A lone device stream runs on while nothing that it does can enable another.
-      if (count == 1 && stream != Stream::host && computes(rank.program.ops[rank.head[static_cast<std::size_t>(stream)]])) run_on(r, stream);
-      else execute(r, stream);
-      hash_.add((std::uint64_t{r} << 48) ^ (static_cast<std::uint64_t>(stream) << 40) ^ (summary_.operations - before));
+      hash_.add((std::uint64_t{r} << 48) ^ (static_cast<std::uint64_t>(*stream) << 40) ^ (summary_.operations - before));
       if (options_.log_decisions) summary_.decision_hashes.push_back(hash_.value());
     }
   }
 
-  std::size_t enabled_streams(std::uint16_t r, std::array<std::uint16_t, stream_count>& enabled) const {
-    const Rank& rank = ranks_[r];
-    std::size_t count = 0;
-    if (in_order_) {
-      const auto next = std::min_element(rank.head.begin(), rank.head.end()) - rank.head.begin();  // no_index is the highest
-      if (ready(r, static_cast<Stream>(next))) enabled[count++] = static_cast<std::uint16_t>(next);
-      return count;
-    }
-    for (std::uint16_t s = 0; s < stream_count; ++s)
-      if (rank.head[s] != no_index && ready(r, static_cast<Stream>(s))) enabled[count++] = s;
-    return count;
+  // The host goes ahead of the device until something makes it wait.
+  bool host_goes_ahead(const Rank& rank) const {
+    return rank.head[0] == no_index && !rank.emitted_all && !waits_for_value(rank) && rank.next_event < (rounds_ ? rounds_->barrier() : never);
   }
 
-  // Storage and arithmetic, not collectives, stream order or host work.
-  static bool computes(const Op& op) { return op.kind <= OpKind::adam; }
+  // One step of a stream that may go on, which it is; none where none may.
+  std::optional<Stream> advance_a_stream(std::uint16_t r) {
+    const Rank& rank = ranks_[r];
+    std::array<std::uint16_t, stream_count> enabled;
+    std::size_t count = 0;
+    for (std::uint16_t s = 0; s < stream_count; ++s)
+      if (rank.head[s] != no_index && ready(r, static_cast<Stream>(s))) enabled[count++] = s;
+    if (count == 0) return std::nullopt;
+    const auto stream = static_cast<Stream>(enabled[policy_.pick({enabled.data(), count})]);
+    // A lone device stream runs on while nothing that it does can enable another.
+    if (count == 1 && stream != Stream::host && computes(rank.program.ops[rank.head[static_cast<std::size_t>(stream)]].kind)) run_on(r, stream);
+    else execute(r, stream);
+    return stream;
+  }
+
+  // As far as it comes, in the order of enqueueing: whatever an operation waits for on its own rank stands before it. The stream of the first; none where that
+  // waits for other ranks.
+  std::optional<Stream> advance_as_enqueued(std::uint16_t r) {
+    Rank& rank = ranks_[r];
+    std::optional<Stream> begun;
+    std::uint32_t at = *std::min_element(rank.head.begin(), rank.head.end());  // no_index is the highest
+    for (; at < rank.program.ops.size() && !host_goes_ahead(rank); ++at) {
+      const Op& op = rank.program.ops[at];
+      const Stream stream = op.stream;
+      if (rank.head[static_cast<std::size_t>(stream)] != at) continue;  // it did not wait for one before it
+      if (!computes(op.kind) && !ready(r, stream)) return begun;
+      if (computes(op.kind)) compute(r, op, at);
+      else execute(r, stream);
+      if (!begun) begun = stream;
+      if (rank.waits_for_peers[static_cast<std::size_t>(stream)]) return begun;
+    }
+    return begun;
+  }
 
   void run_on(std::uint16_t r, Stream stream) {
     Rank& rank = ranks_[r];
@@ -176,18 +178,17 @@ class HostExecutor::Run {
       const std::uint32_t head = rank.head[s];
       if (head == no_index || rank.waits_for_peers[s] || !enqueued(rank.head, head)) return;
       const Op& op = rank.program.ops[head];
-      if (!computes(op)) return;
-      rank.event = op.event;
-      rank.head[s] = op.next;
-      summary_.operations += classes_.size(r);
-      const bool next_in_order = op.next == head + 1;
-      execute_operation(op, head, rank, r);
-      if (in_order_ && !next_in_order) return;
+      if (!computes(op.kind)) return;
+      compute(r, op, head);
     }
   }
 
-  static bool ran_dry(const Rank& rank) {
-    return std::all_of(rank.head.begin(), rank.head.end(), [](std::uint32_t head) { return head == no_index; });
+  void compute(std::uint16_t r, const Op& op, std::uint32_t at) {
+    Rank& rank = ranks_[r];
+    rank.event = op.event;
+    rank.head[static_cast<std::size_t>(op.stream)] = op.next;
+    summary_.operations += classes_.size(r);
+    execute_operation(op, at, rank, r);
   }
 
   static bool waits_for_value(const Rank& rank) { return rank.engine && rank.engine->suspended(); }
@@ -217,7 +218,7 @@ class HostExecutor::Run {
         if (devices_) devices_->enqueue(r, command_of(op, rank.program), {});
         break;
       case OpKind::read:
-        if (!replays_) resume(r, Op(op));  // what follows from the value is in the program; emission may move the program
+        if (!replays_) resume(r, Op(op));  // else what follows from the value is in the program; emission may move the program
         break;
       case OpKind::observe: observe(r, op); break;
       case OpKind::report: {
@@ -250,11 +251,12 @@ class HostExecutor::Run {
   }
 
   void execute_operation(const Op& op, std::uint32_t at, Rank& rank, std::uint16_t r) {
-    const std::uint64_t before = rank.memory.bytes_held();
     if (weights_ && !weights_->execute(op, r, rank.program)) {
       part_before(at, r);
       expects(weights_->execute(op, r, rank.program), "a rank by itself holds other forms than it does");
     }
+    if (!changes_storage(op.kind)) return operations_.execute(op, at, rank, r, classes_.members(r));
+    const std::uint64_t before = rank.memory.bytes_held();
     operations_.execute(op, at, rank, r, classes_.members(r));
     bytes_held_ += (rank.memory.bytes_held() - before) * classes_.size(r);
     summary_.bytes_peak = std::max(summary_.bytes_peak, bytes_held_);
@@ -283,6 +285,7 @@ class HostExecutor::Run {
   }
 
   void resume(std::uint16_t r, const Op& op) {
+    decided_on_values_ = true;
     const double value = options_.dry ? 0.0 : reader_.scalar(r, op, "a host decision");  // dry: no step is skipped
     emission_.resume(r, op.event, value);
   }
@@ -300,31 +303,27 @@ class HostExecutor::Run {
 
   void arrive(std::uint16_t r, Stream stream, const Op& op) {
     of_class(r, [&](std::uint32_t member) { sink_.collective(rendezvous_.record_of(static_cast<std::uint16_t>(member), op.index, op.event)); });
-    std::optional<Meeting> complete = rendezvous_.arrive(r, stream, op);
-    if (!complete) return;
-    if (const char* what = rendezvous_.misfit(*complete)) return report_mismatch(*complete, what);
-    const bool shown = options_.show_reductions && !options_.dry && !weights_ && !devices_;
-    if (shown) reductions_.before(*complete);
-    if (weights_) rendezvous_.perform(*complete, *weights_, [&](std::uint32_t member) { emission_.leave(member); });
-    else if (!options_.dry) rendezvous_.perform(*complete, devices_);
-    if (shown) reductions_.after(*complete);
-    for (std::uint32_t member : rendezvous_.members(*complete)) {
-      const auto peer = static_cast<std::uint16_t>(member);
-      if (!classes_.leads(peer)) continue;
-      const auto s = static_cast<std::size_t>(complete->rank[peer].stream);
-      ranks_[peer].waits_for_peers[s] = false;
-      ranks_[peer].head[s] = ranks_[peer].program.ops[ranks_[peer].head[s]].next;
-      if (peer != r) runnable_.insert(peer);
-    }
-    rendezvous_.recycle(std::move(*complete));
+    const auto complete = rendezvous_.arrive(r, stream, op, weights_.get(), [&](std::uint32_t leader) { emission_.dissolve(leader); });
+    for (Meeting& meeting : complete) meet(std::move(meeting), r);
   }
 
-  // ---- what went wrong --------------------------------------------------------------------------------------------------------------
-
-  // These ranks wait for ever, as those of a deadlock; others go on until they wait too, so that what is shown does not depend on their order.
-  void report_mismatch(const Meeting& meeting, const char* what) {
-    mismatched_ = true;
-    sink_.mismatch(rendezvous_.mismatch(meeting, what));
+  void meet(Meeting&& meeting, std::uint16_t last) {
+    if (const char* what = rendezvous_.misfit(meeting)) {
+      mismatched_ = true;  // they wait for ever, and others go on until they wait too, so that what is shown does not depend on their order
+      return sink_.mismatch(rendezvous_.mismatch(meeting, what));
+    }
+    const bool shown = options_.show_reductions && !options_.dry && !weights_ && !devices_;
+    if (shown) reductions_.before(meeting);
+    if (weights_) rendezvous_.perform(meeting, *weights_, [&](std::uint32_t member) { emission_.leave(member); });
+    else if (!options_.dry) rendezvous_.perform(meeting, devices_);
+    if (shown) reductions_.after(meeting);
+    for (std::uint32_t member : rendezvous_.members(meeting)) {
+      const auto peer = static_cast<std::uint16_t>(member);
+      if (!classes_.leads(peer)) continue;
+      ranks_[peer].pass_collective(meeting.rank[peer].stream);
+      if (peer != last) runnable_.insert(peer);
+    }
+    rendezvous_.recycle(std::move(meeting));
   }
 
   HostExecutor& executor_;
@@ -349,8 +348,9 @@ class HostExecutor::Run {
   Emission emission_;
   std::uint64_t bytes_held_ = 0;  // by all ranks
   bool mismatched_ = false;
-  bool replays_ = false;  // complete programs of an earlier run
-  const bool in_order_;
+  bool decided_on_values_ = false;
+  const bool replays_;  // complete programs of an earlier run
+  const bool as_enqueued_;
 };
 
 HostExecutor::HostExecutor(const Scenario& scenario, const Timeline& timeline, CollectiveArithmetic arithmetic, EngineFactory factory)
@@ -370,12 +370,12 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
   expects(!options.wide || (options.linear && !devices_), "fp64 is for linear runs on the host");
   expects(!options.weights || (options.linear && !options.wide && !options.dry && !devices_), "weights are for linear runs on the host");
   expects(!options.once || options.linear, "programs are let go in linear runs alone");
-  const bool replays = recorded_ && options.linear && recorded_observes_ == options.observe_events && recorded_wide_ == options.wide;
+  const Recorded kind{options.linear, options.observe_events, options.wide};
   RankClasses classes(scenario_.world_size);
   if (std::exchange(goes_on_, false)) {
     expects(options.once && ranks_.size() == scenario_.world_size, "a run goes on that keeps its programs, or with ranks of another world");
     for (Rank& rank : ranks_) rank.go_on();
-  } else if (replays) {
+  } else if (recorded_ == kind) {
     for (Rank& rank : ranks_) rank.rewind();
   } else {
     ranks_.resize(scenario_.world_size);
@@ -384,16 +384,15 @@ RunSummary HostExecutor::run(const GradientSource& source, const RunOptions& opt
   }
   for (Rank& rank : ranks_) rank.memory.count_only(options.dry || options.weights || devices_);
   if (devices_ && !options.dry) devices_->begin(scenario_.world_size);
-  Run this_run(*this, classes, source, options, sink, replays);
+  Run this_run(*this, classes, source, options, sink, recorded_ == kind);
   RunSummary summary = this_run.go();
   if (options.check_streams)
     for (std::uint32_t r = 0; r < ranks_.size(); ++r)
       for (const RaceRecord& race : this_run.races(r)) sink.race(race);
-  // Complete programs can run again: nothing in them depended on a value but what is planted in every run alike.
-  recorded_ = options.linear && !options.once && (!options.dry || timeline_.planted.empty()) &&
-              std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.emitted_all && rank.finished; });
-  recorded_observes_ = options.observe_events;
-  recorded_wide_ = options.wide;
+  // Complete programs can run again where nothing in them depended on a value but what is planted in every run alike.
+  const bool complete = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.emitted_all && rank.finished; });
+  const bool may_run_again = complete && !options.once && (options.linear || !this_run.decided_on_values()) && (!options.dry || timeline_.planted.empty());
+  recorded_ = may_run_again ? std::optional(kind) : std::nullopt;
   return summary;
 }
 

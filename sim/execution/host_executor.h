@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -36,8 +37,8 @@ class HostExecutor final : public Simulation {
   // equal to the host's, bit for bit, where the devices compute alike and the program is free of races. Dry runs do not touch them.
   void run_on(Devices& devices) { devices_ = &devices; }
 
-  // Linear runs make no decision on values, but for overflows where the script plants some: every source of them must hold what is planted.
-  // So their programs are recorded once and run again for every further source.
+  // Linear runs make no decision on values, but for overflows where the script plants some: every source of them must hold what is planted. So their programs
+  // are recorded once and run again for every further source. So are those of other runs in which the host read no value.
   RunSummary run(const GradientSource& source, const RunOptions& options, TraceSink& sink) override;
 
   void take_over(std::vector<Rank> ranks) override { ranks_ = std::move(ranks); }
@@ -50,6 +51,11 @@ class HostExecutor final : public Simulation {
 
  private:
   class Run;
+  struct Recorded {
+    bool linear, observes, wide;
+
+    bool operator==(const Recorded&) const = default;
+  };
 
   std::unique_ptr<Engine> make_engine_of(std::uint32_t rank, bool linear) const;
 
@@ -61,9 +67,9 @@ class HostExecutor final : public Simulation {
   std::uint64_t program_bytes_max_ = std::numeric_limits<std::uint64_t>::max();
   Devices* devices_ = nullptr;
   std::vector<Rank> ranks_;
-  bool goes_on_ = false;   // ranks_ stand behind the first events
-  bool recorded_ = false;  // ranks_ hold complete programs of a linear run
-  bool recorded_observes_ = false, recorded_wide_ = false;
+  bool goes_on_ = false;  // ranks_ stand behind the first events
+  // Of which kind of runs ranks_ hold complete programs, as any of them would write.
+  std::optional<Recorded> recorded_;
 };
 
 }  // namespace gradledger

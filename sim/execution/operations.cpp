@@ -26,7 +26,7 @@ void Operations::each_chunk(const Op& op, const Rank& rank, Copied&& copied) {
 }
 
 void Operations::execute(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number, std::span<const std::uint32_t> members) {
-  if (op.kind <= OpKind::release) return change_storage(op, at, rank, rank_number, members);
+  if (changes_storage(op.kind)) return change_storage(op, at, rank, rank_number, members);
   if (dry_) return;
   track_written(op, rank, rank_number);
   if (!devices_) return compute(op, rank, rank_number);

@@ -15,6 +15,10 @@ namespace gradledger {
 // What a quotient by a number of the program is. PyTorch's kernels for CUDA multiply by the number's reciprocal, rounded to fp32; those of a CPU divide.
 enum class Division : std::uint8_t { quotient, reciprocal };
 
+inline bool changes_storage(OpKind kind) { return kind <= OpKind::release; }
+// Storage and arithmetic, not collectives, stream order or host work.
+inline bool computes(OpKind kind) { return kind <= OpKind::adam; }
+
 class Operations {
  public:
   // dry: allocations and releases are counted and reported; the rest does nothing. wide: of a program in fp64. devices: they compute, if any

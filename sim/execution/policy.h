@@ -27,7 +27,7 @@ class SchedulePolicy {
   // Likewise of ranks: the rank itself.
   std::uint16_t pick(const RunnableRanks& ranks) {
     if (ranks.size() == 1) return ranks[0];
-    const bool by_chance = policy_ == Schedule::Policy::seeded || policy_ == Schedule::Policy::in_order;
+    const bool by_chance = policy_ != Schedule::Policy::round_robin && policy_ != Schedule::Policy::replay;
     if (!by_chance) {
       const std::vector<std::uint16_t> all = ranks.all();
       return all[pick(all)];

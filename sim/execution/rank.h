@@ -79,6 +79,13 @@ struct Rank {
     errors_told = other.errors_told;
   }
 
+  // That of a stream for which it waited is over.
+  void pass_collective(Stream stream) {
+    const auto s = static_cast<std::size_t>(stream);
+    waits_for_peers[s] = false;
+    head[s] = program.ops[head[s]].next;
+  }
+
   // From the end of its script, which has become longer.
   void go_on() { emitted_all = finished = false; }
 
@@ -95,6 +102,10 @@ struct Rank {
     finished = other.finished;
   }
 
+  // Every stream has all behind it that was appended.
+  bool ran_dry() const {
+    return std::all_of(head.begin(), head.end(), [](std::uint32_t next) { return next == no_index; });
+  }
   // The first operation that some stream does not have behind it, or that somebody else asks for.
   std::uint32_t ran_before(std::uint32_t needed_from) const {
     return std::min({*std::min_element(head.begin(), head.end()), static_cast<std::uint32_t>(program.ops.size()), needed_from});

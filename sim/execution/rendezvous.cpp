@@ -11,28 +11,72 @@ std::uint32_t root_index(const std::vector<std::uint32_t>& group, std::uint32_t 
   return at != group.end() && *at == root ? static_cast<std::uint32_t>(at - group.begin()) : 0;
 }
 
-std::optional<Meeting> Rendezvous::arrive(std::uint16_t r, Stream stream, const Op& op) {
+std::span<Meeting> Rendezvous::arrive(std::uint16_t r, Stream stream, const Op& op, SymbolicMemory* memory, const Dissolves& dissolves) {
   const CollectiveCall& call = ranks_[r].program.collectives[op.index];
   expects(call.group < groups_.size(), "a rank calls a collective of a group that is none");
-  auto meeting = std::find_if(meetings_.begin(), meetings_.end(),
-                              [&](const Meeting& m) { return m.group == call.group && m.communicator == call.communicator && m.sequence == call.sequence; });
-  if (meeting == meetings_.end()) {
-    meetings_.push_back(spare_.empty() ? Meeting{} : std::move(spare_.back()));
-    if (!spare_.empty()) spare_.pop_back();
-    meeting = meetings_.end() - 1;
-    meeting->group = call.group;
-    meeting->communicator = call.communicator;
-    meeting->sequence = call.sequence;
-    meeting->arrived = 0;
-    meeting->rank.assign(ranks_.size(), Arrival{});
-  }
   const Arrival arrival{op.index, op.event, stream};
-  arrive_alone(*meeting, r, arrival);
-  for (const std::uint32_t member : classes_.members(r)) arrive_alone(*meeting, member, arrival);
-  if (meeting->arrived < groups_[call.group].size()) return std::nullopt;
-  std::optional<Meeting> complete = std::move(*meeting);
-  meetings_.erase(meeting);
-  return complete;
+  complete_.clear();
+  const std::span<const std::uint32_t> members_of_class = classes_.members(r);
+  const bool together = classes_.share(r, call.group);
+  arrive_in(call.group, call, together ? members_of_class : std::span<const std::uint32_t>{}, r, arrival);
+  for (std::size_t i = 0; i < members_of_class.size() && !together; ++i) arrive_in(classes_.group_for(members_of_class[i], call.group), call, {}, members_of_class[i], arrival);
+  // Whether ranks of its class meet elsewhere.
+  const auto apart = [this](const Meeting& meeting, std::uint32_t member) {
+    return classes_.leads(member) ? !classes_.share(member, meeting.group) : meeting.rank[classes_.leader(member)].call == no_index;
+  };
+  const auto spans = [&](const Meeting& meeting) {
+    return std::any_of(members(meeting).begin(), members(meeting).end(), [&](std::uint32_t member) { return apart(meeting, member); });
+  };
+  if (std::none_of(complete_.begin(), complete_.end(), spans)) return complete_;
+  if (complete_.size() == classes_.size(r) && sit_alike(complete_.front()) && !misfit(complete_.front()) && memory->may_reduce_apart(participants(complete_.front()))) {
+    complete_.front().of_classes = true;
+    for (; complete_.size() > 1; complete_.pop_back()) recycle(std::move(complete_.back()));
+    return complete_;
+  }
+  for (const Meeting& meeting : complete_)
+    for (const std::uint32_t member : members(meeting))
+      if (apart(meeting, member)) dissolves(classes_.leader(member));
+  return complete_;
+}
+
+// A rank, and others of its class.
+void Rendezvous::arrive_in(std::uint32_t group, const CollectiveCall& call, std::span<const std::uint32_t> others, std::uint32_t rank, const Arrival& arrival) {
+  Meeting& meeting = meeting_of(group, call);
+  arrive_alone(meeting, rank, arrival);
+  for (const std::uint32_t other : others) arrive_alone(meeting, other, arrival);
+  if (meeting.arrived < groups_[group].size()) return;
+  complete_.push_back(std::move(meeting));
+  meetings_.erase(meetings_.begin() + (&meeting - meetings_.data()));
+}
+
+// Whether those who meet there lead classes whose other ranks meet each other in the same order, as many places further on.
+bool Rendezvous::sit_alike(const Meeting& meeting) const {
+  const std::vector<std::uint32_t>& leaders = members(meeting);
+  if (!std::all_of(leaders.begin(), leaders.end(), [this](std::uint32_t r) { return classes_.leads(r); })) return false;
+  const std::span<const std::uint32_t> first = classes_.members(leaders.front());
+  for (std::uint32_t i = 0; i < leaders.size(); ++i) {
+    const std::span<const std::uint32_t> own = classes_.members(leaders[i]);
+    if (own.size() != first.size()) return false;
+    for (std::size_t k = 0; k < own.size(); ++k)
+      if (groups_[classes_.group_for(first[k], meeting.group)][i] != own[k] || classes_.places(own[k]) != classes_.places(first[k])) return false;
+  }
+  return call_of(meeting, static_cast<std::uint16_t>(leaders.front())).kind == CollectiveKind::all_reduce;
+}
+
+Meeting& Rendezvous::meeting_of(std::uint32_t group, const CollectiveCall& call) {
+  const auto known =
+      std::find_if(meetings_.begin(), meetings_.end(), [&](const Meeting& m) { return m.group == group && m.communicator == call.communicator && m.sequence == call.sequence; });
+  if (known != meetings_.end()) return *known;
+  meetings_.push_back(spare_.empty() ? Meeting{} : std::move(spare_.back()));
+  if (!spare_.empty()) spare_.pop_back();
+  Meeting& meeting = meetings_.back();
+  meeting.group = group;
+  meeting.communicator = call.communicator;
+  meeting.sequence = call.sequence;
+  meeting.arrived = 0;
+  meeting.of_classes = false;
+  meeting.rank.assign(ranks_.size(), Arrival{});
+  return meeting;
 }
 
 void Rendezvous::arrive_alone(Meeting& meeting, std::uint32_t rank, const Arrival& arrival) const {
@@ -77,10 +121,23 @@ bool Rendezvous::awaits_sender(std::uint16_t r) const {
   return std::any_of(members.begin(), members.end(), [&](std::uint32_t member) { return late_sender(member).has_value(); });
 }
 
+bool Rendezvous::part_receivers(const Dissolves& dissolves) const {
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
+    if (!classes_.leads(r) || classes_.members(r).empty()) continue;
+    const std::span<const std::uint32_t> members = classes_.members(r);
+    const auto late = static_cast<std::size_t>(std::count_if(members.begin(), members.end(), [&](std::uint32_t member) { return late_sender(member).has_value(); }));
+    if (late == (late_sender(r) ? members.size() : 0)) continue;
+    dissolves(r);
+    return true;
+  }
+  return false;
+}
+
 CollectiveRecord Rendezvous::record_of(std::uint16_t r, std::uint32_t index, std::uint32_t event) const {
   const CollectiveCall& call = program_of(r).collectives[index];
   const std::uint64_t sent = call.compressed_numel > 0 ? call.compressed_numel : call.input.numel;
-  return {r, event, call.group, call.sequence, call.kind, call.op, call.purpose, dtype_of(r, call.input), sent, call.root, call.factor, {}, call.communicator};
+  return {
+      r, event, classes_.group_for(r, call.group), call.sequence, call.kind, call.op, call.purpose, dtype_of(r, call.input), sent, call.root, call.factor, {}, call.communicator};
 }
 
 std::optional<CollectiveRecord> Rendezvous::awaited_by(std::uint16_t r) const {
@@ -112,10 +169,15 @@ void Rendezvous::perform(const Meeting& meeting, Devices* devices) {
 }
 
 void Rendezvous::perform(const Meeting& meeting, SymbolicMemory& memory, const SymbolicMemory::Leaves& leaves) {
-  const std::vector<std::uint32_t>& group = members(meeting);
+  if (meeting.of_classes) return memory.reduce_apart(participants(meeting));
+  const std::uint32_t root = root_index(members(meeting), participants(meeting).front().call->root);
+  memory.perform(symbolic_, root, leaves);
+}
+
+const std::vector<SymbolicParticipant>& Rendezvous::participants(const Meeting& meeting) {
   symbolic_.clear();
-  for (std::uint32_t member : group) symbolic_.push_back({member, &call_of(meeting, static_cast<std::uint16_t>(member))});
-  memory.perform(symbolic_, root_index(group, symbolic_.front().call->root), leaves);
+  for (std::uint32_t member : members(meeting)) symbolic_.push_back({member, &call_of(meeting, static_cast<std::uint16_t>(member))});
+  return symbolic_;
 }
 
 void Rendezvous::run_on_host(const Meeting& meeting) {

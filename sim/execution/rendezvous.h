@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -23,10 +25,11 @@ struct Arrival {
   Stream stream = Stream::host;
 };
 
-// A collective that some ranks have reached.
+// A collective that some ranks have reached. of_classes: each of them calls it for its class too, whose ranks meet in other groups of the family likewise.
 struct Meeting {
   std::uint32_t group = 0, communicator = 0, sequence = 0;
   std::uint32_t arrived = 0;
+  bool of_classes = false;
   std::vector<Arrival> rank;
 };
 
@@ -42,8 +45,13 @@ class Rendezvous {
   // Who meets there.
   const std::vector<std::uint32_t>& members(const Meeting& meeting) const { return groups_[meeting.group]; }
 
-  // The meeting once the last member of its group is there; nothing before. A rank arrives with all of its class. Precondition: they are members.
-  std::optional<Meeting> arrive(std::uint16_t rank, Stream stream, const Op& op);
+  const std::vector<std::vector<std::uint32_t>>& groups() const { return groups_; }
+
+  // The meetings that are complete now, as the last members of their groups are there; valid until the next call. A rank arrives with all of its class. Where its
+  // ranks are in several groups, and those who meet them are classes whose ranks sit there in the same order, the leaders meet for all of them; else these
+  // classes are dissolved first. memory: of a run on weights. Precondition: they are members.
+  using Dissolves = std::function<void(std::uint32_t leader)>;
+  std::span<Meeting> arrive(std::uint16_t rank, Stream stream, const Op& op, SymbolicMemory* memory, const Dissolves& dissolves);
 
   // What the ranks' calls differ in: "kind", "dtype", "size", "operator" or "root"; null if in nothing.
   const char* misfit(const Meeting& meeting) const;
@@ -64,6 +72,9 @@ class Rendezvous {
   // Whether the rank, or one of its class, stands at a receive of what was not sent yet.
   bool awaits_sender(std::uint16_t rank) const;
 
+  // A class of which some stand at a receive of what was sent, and others at one of what was not, is dissolved. Whether there is one.
+  bool part_receivers(const Dissolves& dissolves) const;
+
   // No rank waits at a collective.
   bool idle() const { return meetings_.empty(); }
 
@@ -77,7 +88,11 @@ class Rendezvous {
   // Which it may have in common with others.
   const Program& program_of(std::uint32_t rank) const { return ranks_[classes_.leader(rank)].program; }
   std::optional<std::uint32_t> late_sender(std::uint32_t rank) const;
+  Meeting& meeting_of(std::uint32_t group, const CollectiveCall& call);
   void arrive_alone(Meeting& meeting, std::uint32_t rank, const Arrival& arrival) const;
+  void arrive_in(std::uint32_t group, const CollectiveCall& call, std::span<const std::uint32_t> others, std::uint32_t rank, const Arrival& arrival);
+  bool sit_alike(const Meeting& meeting) const;
+  const std::vector<SymbolicParticipant>& participants(const Meeting& meeting);
   Dtype dtype_of(std::uint16_t rank, Slice slice) const { return program_of(rank).buffers[slice.buffer].dtype; }
   void mark_results(const Meeting& meeting);
   void run_on_host(const Meeting& meeting);
@@ -90,6 +105,7 @@ class Rendezvous {
   std::vector<std::vector<std::uint32_t>> groups_;
   CollectiveArithmetic arithmetic_;
   std::vector<Meeting> meetings_;  // in the order in which their first rank came
+  std::vector<Meeting> complete_;
   std::vector<Meeting> spare_;
   std::vector<CollectiveBuffers> buffers_;
   std::vector<Participant> participants_;

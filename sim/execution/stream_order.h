@@ -44,11 +44,11 @@ StretchRange stretches_within(std::vector<Stretch>& all, std::uint64_t begin, st
   return {first, cut_stretches(all, end)};
 }
 
-// One in the place of several.
+// One in the place of several: the first of them, which is as it was.
 template <class Stretch>
-void replace_stretches(std::vector<Stretch>& all, StretchRange range, const Stretch& by) {
-  all[range.first] = by;
+Stretch& one_stretch(std::vector<Stretch>& all, StretchRange range) {
   if (range.last > range.first + 1) all.erase(all.begin() + static_cast<std::ptrdiff_t>(range.first) + 1, all.begin() + static_cast<std::ptrdiff_t>(range.last));
+  return all[range.first];
 }
 
 // Clock is an array or a vector of std::uint32_t: for each stream, operations below this number are over. Stream 0 is the host.
@@ -110,12 +110,7 @@ class StreamOrder {
   template <class Report>
   StretchRange read(History& all, std::uint64_t begin, std::uint64_t end, Report&& report) {
     const StretchRange range = stretches_within(all, begin, end);
-    for (std::size_t i = range.first; i < range.last; ++i) {
-      if (!ordered(all[i].written, all[i].writer)) report(all[i], all[i].written);
-      raise(all[i].read, stream_, at_ + 1);
-      if (!std::exchange(all[i].was_read, true)) all[i].reader = static_cast<std::uint32_t>(stream_);
-      all[i].by_one = all[i].by_one && all[i].reader == stream_;
-    }
+    for (std::size_t i = range.first; i < range.last; ++i) read(all[i], report);
     return range;
   }
 
@@ -123,8 +118,25 @@ class StreamOrder {
   StretchRange write(History& all, std::uint64_t begin, std::uint64_t end, Report&& report) {
     const StretchRange range = stretches_within(all, begin, end);
     for (std::size_t i = range.first; i < range.last; ++i) conflicts(all[i], report, nullptr);
-    replace_stretches(all, range, {.begin = begin, .end = end, .written = at_ + 1, .writer = static_cast<std::uint32_t>(stream_)});
+    Stretch& stretch = one_stretch(all, range);
+    stretch.begin = begin;
+    stretch.end = end;
+    write(stretch);
     return range;
+  }
+
+  // Likewise of all of a stretch.
+  template <class Report>
+  void read(Stretch& stretch, Report&& report) {
+    if (!ordered(stretch.written, stretch.writer)) report(stretch, stretch.written);
+    raise(stretch.read, stream_, at_ + 1);
+    if (!std::exchange(stretch.was_read, true)) stretch.reader = static_cast<std::uint32_t>(stream_);
+    stretch.by_one = stretch.by_one && stretch.reader == stream_;
+  }
+  template <class Report>
+  void write(Stretch& stretch, Report&& report) {
+    conflicts(stretch, report, nullptr);
+    write(stretch);
   }
 
   // As a write of all of it by somebody who has waited for `also` besides; nothing is remembered.
@@ -143,6 +155,14 @@ class StreamOrder {
     if constexpr (requires { clock.resize(s); })
       if (s >= clock.size()) clock.resize(s + 1);
     clock[s] = std::max(clock[s], to);
+  }
+
+  void write(Stretch& stretch) {
+    stretch.written = at_ + 1;
+    stretch.writer = static_cast<std::uint32_t>(stream_);
+    if (std::exchange(stretch.was_read, false)) stretch.read = {};
+    stretch.by_one = true;
+    stretch.reader = 0;
   }
 
   // An operation of the same stream, or of the host, that was enqueued earlier is over.

@@ -14,6 +14,11 @@ void WrittenAlike::look_for_shares() {
   for (std::size_t at = since_.ops; at < leader_.ops.size() && sound_; ++at) visit(static_cast<std::uint32_t>(at));
   sound_ = sound_ && open_.empty();
   if (!sound_) places_.clear();
+  filled_.resize(leader_.buffers.size());
+  for (std::size_t at = since_.ops; at < leader_.ops.size(); ++at) look_for_gathered(static_cast<std::uint32_t>(at));
+  std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) { return a.op < b.op; });
+  for (std::size_t i = 0; i < places_.size(); ++i)
+    if (places_[i].collective != no_index) collectives_.push_back(i);
 }
 
 void WrittenAlike::visit(std::uint32_t at) {
@@ -36,6 +41,43 @@ void WrittenAlike::visit(std::uint32_t at) {
   shares_.push_back({call.output});
 }
 
+void WrittenAlike::look_for_gathered(std::uint32_t at) {
+  const Op& op = leader_.ops[at];
+  if (op.kind == OpKind::collective) {
+    const CollectiveCall& call = leader_.collectives[op.index];
+    const Filled& filled = filled_[call.input.buffer];
+    const auto in_share = [&](std::uint32_t copy) {
+      const Slice& target = leader_.ops[copy].target;
+      return target.offset >= call.input.offset && target.offset + target.numel <= call.input.offset + call.input.numel;
+    };
+    const bool in_place = call.kind == CollectiveKind::all_gather && call.input.buffer == call.output.buffer && call.output.offset == 0 &&
+                          call.output.numel == leader_.buffers[call.output.buffer].numel;
+    if (in_place && filled.by_copies && std::all_of(filled.copies.begin(), filled.copies.end(), in_share)) {
+      for (const std::uint32_t copy : filled.copies) places_.push_back({copy, no_index, shares_.size(), true});
+      places_.push_back({at, op.index, shares_.size(), true});
+      shares_.push_back({call.input});
+    }
+  }
+  note_filled(at);
+}
+
+void WrittenAlike::note_filled(std::uint32_t at) {
+  const Op& op = leader_.ops[at];
+  const auto spoil = [&](const Slice& slice) {
+    if (slice.numel > 0) filled_[slice.buffer].by_copies = false;
+  };
+  if (op.kind == OpKind::allocate) {
+    filled_[op.target.buffer] = {{}, true};
+  } else if (op.kind == OpKind::copy) {
+    spoil(op.source);
+    filled_[op.target.buffer].copies.push_back(at);
+  } else if (op.kind == OpKind::observe) {
+    for (const ViewPiece& piece : leader_.views[op.index].pieces) spoil(piece.slice);
+  } else {
+    each_access(op, leader_, spoil, spoil);
+  }
+}
+
 void WrittenAlike::touch(Slice slice, std::uint32_t at, bool replaces, bool may_read_share) {
   const auto of = std::find_if(open_.begin(), open_.end(), [&](std::size_t share) { return shares_[share].slice.buffer == slice.buffer; });
   if (of == open_.end() || slice.numel == 0) return;
@@ -52,14 +94,14 @@ void WrittenAlike::touch(Slice slice, std::uint32_t at, bool replaces, bool may_
 std::vector<WrittenAlike::Move> WrittenAlike::moves() const {
   std::vector<Move> out;
   for (const Place& place : places_)
-    if (const Share& share = shares_[place.share]; share.elements != 0) out.push_back({place.op, place.collective, share.elements});
+    if (const Share& share = shares_[place.share]; share.elements != 0) out.push_back({place.op, place.collective, share.elements, place.written});
   return out;
 }
 
 // ---- what another one wrote ------------------------------------------------------------------------------------------------------------
 
-bool WrittenAlike::same(const Program& other, std::int64_t places) {
-  distance_ = places;
+bool WrittenAlike::same(const Program& other, const Between& between) {
+  between_ = between;
   tried_ = shares_;
   next_op_ = 0;
   // Views of the same memory show what is a rank's own.
@@ -79,8 +121,10 @@ bool WrittenAlike::same_op(const Op& own, const Op& of_leader, std::size_t at) {
   if (next_op_ < places_.size() && places_[next_op_].op == at) {
     const Place& place = places_[next_op_++];
     if (place.collective == no_index) {
-      if (!lies_as_far(place.share, own.source.offset, of_leader.source.offset)) return false;
-      moved.source.offset = of_leader.source.offset;
+      std::uint64_t& offset = place.written ? moved.target.offset : moved.source.offset;
+      const std::uint64_t there = place.written ? of_leader.target.offset : of_leader.source.offset;
+      if (!lies_as_far(place.share, offset, there)) return false;
+      offset = there;
     }
   } else if (own.kind == OpKind::deposit && own.index == no_index && own.source.numel == of_leader.source.numel) {
     moved.source = of_leader.source;  // weights at the start
@@ -89,23 +133,39 @@ bool WrittenAlike::same_op(const Op& own, const Op& of_leader, std::size_t at) {
 }
 
 bool WrittenAlike::same_collective(const CollectiveCall& own, const CollectiveCall& of_leader, std::size_t at) {
-  const auto place = std::find_if(places_.begin(), places_.end(), [&](const Place& p) { return p.collective == at; });
-  if (place == places_.end()) return own == of_leader;
-  if (!lies_as_far(place->share, own.output.offset, of_leader.output.offset)) return false;
+  const auto number = std::lower_bound(collectives_.begin(), collectives_.end(), at, [&](std::size_t i, std::size_t collective) { return places_[i].collective < collective; });
+  if (number == collectives_.end() || places_[*number].collective != at) {
+    CollectiveCall there = own;
+    if (own.kind == CollectiveKind::all_reduce && same_seat(own.group, of_leader.group)) there.group = of_leader.group;
+    return there == of_leader;
+  }
+  const Place* const place = &places_[*number];
   CollectiveCall moved = own;
+  if (place->written) {
+    if (!lies_as_far(place->share, own.input.offset, of_leader.input.offset)) return false;
+    moved.input.offset = of_leader.input.offset;
+    return moved == of_leader && own.input.offset + own.input.numel <= own.output.numel;
+  }
+  if (!lies_as_far(place->share, own.output.offset, of_leader.output.offset)) return false;
   moved.output.offset = of_leader.output.offset;
   return moved == of_leader && own.output.offset >= own.input.offset && own.output.offset + own.output.numel <= own.input.offset + own.input.numel;
+}
+
+bool WrittenAlike::same_seat(std::uint32_t own_group, std::uint32_t of_leader) const {
+  if (!between_.families) return false;
+  const GroupFamilies::Seat *own = between_.families->seat(between_.rank, of_leader), *leader = between_.families->seat(between_.leader, of_leader);
+  return own && leader && own->group == own_group && leader->group == of_leader && own->index == leader->index;
 }
 
 bool WrittenAlike::lies_as_far(std::size_t of, std::uint64_t own, std::uint64_t of_leader) {
   Share& share = tried_[of];
   const auto further = static_cast<std::int64_t>(own - of_leader);
   if (!share.known) {
-    if (distance_ == 0 || further % distance_ != 0) return false;
+    if (between_.places == 0 || further % between_.places != 0) return false;
     share.known = true;
-    share.elements = further / distance_;
+    share.elements = further / between_.places;
   }
-  return further == distance_ * share.elements;
+  return further == between_.places * share.elements;
 }
 
 }  // namespace gradledger

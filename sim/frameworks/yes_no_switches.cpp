@@ -5,17 +5,17 @@
 namespace gradledger {
 
 std::optional<ReleaseNumber> release_number(std::string_view text) {
-  ReleaseNumber out;
-  while (true) {
-    unsigned number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  ReleaseNumber out{};
+  for (std::size_t at = 0; at < out.size(); ++at) {
+    if (at > 0) {
+      if (!text.starts_with('.')) return std::nullopt;
+      text.remove_prefix(1);
+    }
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out[at]);
     if (error != std::errc{}) return std::nullopt;
-    out.push_back(number);
     text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-    if (text.empty()) return out.size() == 3 ? std::optional(out) : std::nullopt;
-    if (text.front() != '.') return std::nullopt;
-    text.remove_prefix(1);
   }
+  return text.empty() ? std::optional(out) : std::nullopt;
 }
 
 std::optional<std::string> note_of_newer_release(std::string_view as_of, std::string_view newest) {

@@ -1,6 +1,7 @@
 // Releases by their numbers, and switches that are on or off, as frameworks have them whose history is a table of flags.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,7 +13,7 @@
 
 namespace gradledger {
 
-using ReleaseNumber = std::vector<unsigned>;
+using ReleaseNumber = std::array<unsigned, 3>;
 
 // "0.16.1", without what is left of it behind three numbers. Nothing where it is no release.
 std::optional<ReleaseNumber> release_number(std::string_view text);

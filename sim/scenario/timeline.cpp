@@ -147,17 +147,23 @@ double Timeline::factor(std::uint32_t backward, std::uint32_t rank, std::uint32_
 std::vector<std::uint32_t> Timeline::ready_order(const Workload& workload, std::uint32_t backward, std::uint32_t rank) const {
   const auto count = static_cast<std::uint32_t>(workload.parameters.size());
   std::vector<std::uint32_t> all;
-  const auto first = backwards[backward].order.find(rank);
-  if (first != backwards[backward].order.end())
+  all.reserve(count);
+  const auto add = [&](std::uint32_t p) {
+    if (in_graph(workload, backward, rank, workload.parameters[p].tied_to.value_or(p))) all.push_back(p);
+  };
+  std::vector<bool> placed;  // where an order is given
+  if (const auto first = backwards[backward].order.find(rank); first != backwards[backward].order.end()) {
+    placed.resize(count);
     for (const std::uint32_t p : first->second)
-      for (std::uint32_t part = 0; part < (workload.parameters[p].part ? workload.parameters[p].part->count : 1); ++part) all.push_back(p + part);
-  std::vector<bool> placed(count);
-  for (std::uint32_t p : all) placed[p] = true;
+      for (std::uint32_t part = 0; part < (workload.parameters[p].part ? workload.parameters[p].part->count : 1); ++part) {
+        add(p + part);
+        placed[p + part] = true;
+      }
+  }
   // A term that goes around the outputs is made after the forward: its backward is first.
   for (const bool around : {true, false})
     for (std::uint32_t p = count; p-- > 0;)
-      if (!placed[p] && (workload.parameters[p].hooked_outputs == 0) == around) all.push_back(p);
-  std::erase_if(all, [&](std::uint32_t p) { return !in_graph(workload, backward, rank, workload.parameters[p].tied_to.value_or(p)); });
+      if ((workload.parameters[p].hooked_outputs == 0) == around && (placed.empty() || !placed[p])) add(p);
   return all;
 }
 

@@ -64,8 +64,9 @@ class GradientSource {
 };
 
 struct Schedule {
-  // in_order: each rank's operations one after the other, as they were enqueued, so that nothing races.
-  enum class Policy : std::uint8_t { seeded, round_robin, replay, in_order };
+  // in_order: each rank's operations one after the other, as they were enqueued, so that nothing races: while one waits for other ranks, so do all behind it.
+  // first_ready: likewise, but behind one that waits those go on that may.
+  enum class Policy : std::uint8_t { seeded, round_robin, replay, in_order, first_ready };
   Policy policy = Policy::seeded;
   std::uint64_t seed = 0;
   std::vector<std::uint16_t> decisions;  // replay: what was recorded

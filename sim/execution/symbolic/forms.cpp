@@ -283,6 +283,11 @@ FormId LinearForms::over_ranks(FormId form, const std::vector<std::uint32_t>& ra
   return out;
 }
 
+bool LinearForms::says_own(FormId form) const {
+  const auto own = [this](const Term& term) { return profiles_[term.profile].own != 0; };
+  return !special(form) && std::any_of(forms_[form].terms.begin(), forms_[form].terms.end(), own);
+}
+
 std::span<const WeightTerm> LinearForms::terms(FormId form) {
   if (special(form) || !has_terms(form)) return {};
   const auto [at, fresh] = listed_.try_emplace(form);

@@ -51,6 +51,8 @@ class LinearForms {
   // Poison or untold: no sum of contributions.
   bool told_apart(FormId form) const { return special(form); }
   bool has_terms(FormId form) const { return !special(form) && !forms_[form].terms.empty(); }
+  // Whether another rank that holds the form holds other contributions.
+  bool says_own(FormId form) const;
   double constant(FormId form) const { return forms_[form].constant; }
   std::int64_t first_shift(FormId form) const { return forms_[form].terms.front().shift; }
   // Precondition: of a form from on_rank() or over_ranks(). Valid as long as this lives.

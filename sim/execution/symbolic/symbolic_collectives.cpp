@@ -153,7 +153,11 @@ void SymbolicMemory::reduce(std::span<const SymbolicParticipant> participants, b
   parties_.clear();
   took_in_all_.assign(buffers_.size(), false);
   for (const SymbolicParticipant& participant : participants) take_in(participant, as_kept);
-  const std::uint64_t numel = participants.front().call->input.numel;
+  sum_up(*participants.front().call, participants.size(), out);
+}
+
+void SymbolicMemory::sum_up(const CollectiveCall& call, std::size_t world, Stretches& out) {
+  const std::uint64_t numel = call.input.numel;
   std::vector<std::size_t> at(parties_.size(), 0);
   std::vector<Stretch> held(parties_.size());
   out.clear();
@@ -166,9 +170,29 @@ void SymbolicMemory::reduce(std::span<const SymbolicParticipant> participants, b
       held[i].end = end;
       if (inputs_[i][at[i]].end == end) ++at[i];
     }
-    append(out, reduced(*participants.front().call, participants.size(), held));
+    append(out, reduced(call, world, held));
     begin = end;
   }
+}
+
+// Contributions that are each rank's own would be others in the other groups, and what lies at other paces does not meet there.
+bool SymbolicMemory::may_reduce_apart(std::span<const SymbolicParticipant> leaders) {
+  parties_.clear();
+  for (const SymbolicParticipant& leader : leaders) {
+    if (inputs_.size() <= parties_.size()) inputs_.emplace_back();
+    read(leader.rank, leader.call->input, inputs_[parties_.size()]);
+    for (const Stretch& s : inputs_[parties_.size()])
+      if (forms_.says_own(s.form)) return false;
+    parties_.push_back({leader.rank, false});
+  }
+  parts_ = false;
+  sum_up(*leaders.front().call, leaders.size(), result_);
+  return !std::exchange(parts_, false);
+}
+
+void SymbolicMemory::reduce_apart(std::span<const SymbolicParticipant> leaders) {
+  expects(may_reduce_apart(leaders), "leaders reduce for their classes, and these come to something else");
+  write_to_all(leaders, result_);
 }
 
 Stretch SymbolicMemory::reduced(const CollectiveCall& call, std::size_t world, std::span<const Stretch> held) {

@@ -96,6 +96,11 @@ void SymbolicMemory::stand_apart(std::uint32_t rank, std::uint32_t leader) {
   take_shares(rank, leader);
 }
 
+void SymbolicMemory::copy_within(std::uint32_t rank, const Slice& from, const Slice& to) {
+  read(rank, from, other_);
+  buffer(rank, to.buffer).write(to.offset, other_);
+}
+
 void SymbolicMemory::keep_share(std::uint32_t leader, Slice slice, std::int64_t pace) {
   shares_.push_back({leader, slice, pace, {}});
   read(leader, slice, shares_.back().under);

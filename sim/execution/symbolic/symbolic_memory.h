@@ -40,10 +40,15 @@ class SymbolicMemory {
   // root: an index into the participants. leaves: told of a rank that does not receive what its class does, before anything is written; it is by itself then.
   using Leaves = std::function<void(std::uint32_t rank)>;
   void perform(std::span<const SymbolicParticipant> participants, std::uint32_t root, const Leaves& leaves = {});
+  // An all_reduce of leaders, each beside others of its class who do the same among themselves, at their places: whether theirs comes to the same, and all of them.
+  bool may_reduce_apart(std::span<const SymbolicParticipant> leaders);
+  void reduce_apart(std::span<const SymbolicParticipant> leaders);
 
   // ---- classes
   // The rank's own buffers, as a leader has them for it.
   void stand_apart(std::uint32_t rank, std::uint32_t leader);
+  // Of a buffer of a rank that leads, from one place to another.
+  void copy_within(std::uint32_t rank, const Slice& from, const Slice& to);
   // Whether what ranks of the class hold differs by where it lies.
   bool has_paces(std::uint32_t leader) const;
   // Nobody is left in its class.
@@ -115,6 +120,7 @@ class SymbolicMemory {
   };
   void reduce(std::span<const SymbolicParticipant> participants, bool as_kept, Stretches& out);
   void take_in(const SymbolicParticipant& of, bool as_kept);
+  void sum_up(const CollectiveCall& call, std::size_t world, Stretches& out);
   Stretch reduced(const CollectiveCall& call, std::size_t world, std::span<const Stretch> held);
   Stretch largest(std::span<const Stretch> held);
   void scatter(std::span<const SymbolicParticipant> participants, const PiecewiseBuffer& sums, const Leaves& leaves);

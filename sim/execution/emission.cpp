@@ -249,8 +249,9 @@ void Emission::stand_apart(std::uint32_t r, std::uint32_t leader, Program progra
       (move.written ? op.target : op.source).offset += by;
     }
   }
+  const GroupFamilies& families = classes_.families();
   for (CollectiveCall& call : program.collectives)
-    if (const GroupFamilies::Seat* const own = classes_.families().seat(r, call.group)) call.group = own->group;
+    if (const auto* const own = families.alone(call.group) ? nullptr : families.seat(r, call.group)) call.group = own->group;
   swap_lines(program, leader, r);
   moves_[r] = moves_[leader];
   ranks_[r].stand_as(ranks_[leader], std::move(program));

@@ -6,7 +6,9 @@
 
 namespace gradledger {
 
-WrittenAlike::WrittenAlike(const Program& leader, const Program::Mark& since) : leader_(leader), since_(since) { look_for_shares(); }
+WrittenAlike::WrittenAlike(const Program& leader, const Program::Mark& since) : leader_(leader), since_(since), met_(leader.collectives.size() - since.collectives) {
+  look_for_shares();
+}
 
 // ---- what the leader wrote -----------------------------------------------------------------------------------------------------------
 
@@ -103,6 +105,7 @@ std::vector<WrittenAlike::Move> WrittenAlike::moves() const {
 bool WrittenAlike::same(const Program& other, const Between& between) {
   between_ = between;
   tried_ = shares_;
+  met_then_ = met_;
   next_op_ = 0;
   // Views of the same memory show what is a rank's own.
   const auto same_view = [](const View& a, const View& b, std::size_t) {
@@ -112,8 +115,10 @@ bool WrittenAlike::same(const Program& other, const Between& between) {
   const bool alike = other.same_since(
       since_, leader_, [&](const Op& a, const Op& b, std::size_t at) { return same_op(a, b, at); },
       [&](const CollectiveCall& a, const CollectiveCall& b, std::size_t at) { return same_collective(a, b, at); }, same_view);
-  if (alike) shares_ = tried_;
-  return alike;
+  if (!alike) return false;
+  shares_.swap(tried_);
+  met_.swap(met_then_);
+  return true;
 }
 
 bool WrittenAlike::same_op(const Op& own, const Op& of_leader, std::size_t at) {
@@ -136,8 +141,8 @@ bool WrittenAlike::same_collective(const CollectiveCall& own, const CollectiveCa
   const auto number = std::lower_bound(collectives_.begin(), collectives_.end(), at, [&](std::size_t i, std::size_t collective) { return places_[i].collective < collective; });
   if (number == collectives_.end() || places_[*number].collective != at) {
     CollectiveCall there = own;
-    if (own.kind == CollectiveKind::all_reduce && same_seat(own.group, of_leader.group)) there.group = of_leader.group;
-    return there == of_leader;
+    there.group = of_leader.group;
+    return there == of_leader && same_group(own, of_leader, at);
   }
   const Place* const place = &places_[*number];
   CollectiveCall moved = own;
@@ -151,10 +156,17 @@ bool WrittenAlike::same_collective(const CollectiveCall& own, const CollectiveCa
   return moved == of_leader && own.output.offset >= own.input.offset && own.output.offset + own.output.numel <= own.input.offset + own.input.numel;
 }
 
-bool WrittenAlike::same_seat(std::uint32_t own_group, std::uint32_t of_leader) const {
-  if (!between_.families) return false;
-  const GroupFamilies::Seat *own = between_.families->seat(between_.rank, of_leader), *leader = between_.families->seat(between_.leader, of_leader);
-  return own && leader && own->group == own_group && leader->group == of_leader && own->index == leader->index;
+bool WrittenAlike::same_group(const CollectiveCall& own, const CollectiveCall& of_leader, std::size_t at) {
+  const bool together = own.group == of_leader.group;
+  if (!together) {
+    if (own.kind != CollectiveKind::all_reduce || !between_.families) return false;
+    const GroupFamilies::Seat *seat = between_.families->seat(between_.rank, of_leader.group), *leader = between_.families->seat(between_.leader, of_leader.group);
+    if (!seat || !leader || seat->group != own.group || seat->index != leader->index) return false;
+  }
+  Met& met = met_then_[at - since_.collectives];
+  if (met == (together ? Met::apart : Met::together)) return false;
+  met = together ? Met::together : Met::apart;
+  return true;
 }
 
 bool WrittenAlike::lies_as_far(std::size_t of, std::uint64_t own, std::uint64_t of_leader) {

@@ -2,7 +2,7 @@
 //  * which elements of their parameters views show, and hold the weights of the start: each rank has its own;
 //  * where in its buffer a rank receives its share of a reduce_scatter in place, and reads it from there;
 //  * where in its buffer it puts its share of an all_gather in place;
-//  * in which group of a family it calls an all_reduce.
+//  * in which group of a family it calls an all_reduce: all of a class in one, or each in another.
 //
 // The share may lie elsewhere because nothing else of the buffer is touched until all of it is written again: the collective itself reads all of the input, so
 // that everything before is ordered before it; then the share is read; then the whole buffer is written or given back. Elements of a share have the same history
@@ -67,7 +67,7 @@ class WrittenAlike {
   void touch(Slice slice, std::uint32_t at, bool replaces, bool may_read_share);
   bool same_op(const Op& own, const Op& of_leader, std::size_t at);
   bool same_collective(const CollectiveCall& own, const CollectiveCall& of_leader, std::size_t at);
-  bool same_seat(std::uint32_t own_group, std::uint32_t of_leader) const;
+  bool same_group(const CollectiveCall& own, const CollectiveCall& of_leader, std::size_t at);
   bool lies_as_far(std::size_t share, std::uint64_t own, std::uint64_t of_leader);
 
   const Program& leader_;
@@ -77,10 +77,13 @@ class WrittenAlike {
   std::vector<Place> places_;
   std::vector<std::size_t> collectives_;  // of places_, in order
   std::vector<Filled> filled_;            // by buffer
-  bool sound_ = true;                     // they are nothing but read until their buffers are written as a whole
+  enum class Met : std::uint8_t { nobody, together, apart };
+  std::vector<Met> met_;  // by collective since the mark: whether others of the class call it in the leader's group
+  bool sound_ = true;     // they are nothing but read until their buffers are written as a whole
   // Of the comparison at hand.
   Between between_;
   std::vector<Share> tried_;
+  std::vector<Met> met_then_;
   std::size_t next_op_ = 0;  // of places_
 };
 

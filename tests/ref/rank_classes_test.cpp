@@ -248,6 +248,40 @@ TEST(ranks_of_a_class, in_several_groups_of_a_mesh_show_what_they_show_where_eac
   EXPECT_GT(fewer_than_ranks, as_many_as_replicas);
 }
 
+// Of groups in which all do the same at once, each is a class; where each rank of a class has a group of its own, the class is as large as there are groups.
+TEST(ranks_of_a_class, are_in_one_group_or_each_in_another) {
+  const Mesh mesh{3, 4};
+  for (const bool in_shards : {true, false}) {
+    const Scenario scenario = of_mesh(mesh, of_world(12, 2));
+    const EngineFactory engines = [in_shards](const EngineContext& c) {
+      class Reduces final : public Engine {
+       public:
+        explicit Reduces(std::uint32_t group) : group_(group) {}
+        std::unique_ptr<Engine> clone() const override { return std::make_unique<Reduces>(*this); }
+        void initialise(ProgramWriter& w) override {
+          x_ = w.declare("x", Dtype::float32, 4);
+          w.allocate(x_);
+          w.fill(w.whole(x_), 1.0);
+        }
+        void handle(const Event&, ProgramWriter& w) override { collective(w); }
+        bool suspended() const override { return false; }
+        void resume(double, ProgramWriter&) override { FAIL() << "nothing was read"; }
+        void observe(ProgramWriter& w) override { w.observe(w.view("x", {{w.whole(x_), 0, 0}}), Role::scratch, 1, true); }
+
+       private:
+        void collective(ProgramWriter& w) const { w.collective({.kind = CollectiveKind::all_reduce, .group = group_, .input = w.whole(x_), .output = w.whole(x_)}); }
+
+        std::uint32_t group_;
+        BufferId x_ = 0;
+      };
+      return std::make_unique<Reduces>(group_named(*c.scenario, c.timeline->contract.groups, in_shards ? "shard" : "replicate", c.rank).id);
+    };
+    Both both;
+    run_both(scenario, both, engines);
+    EXPECT_EQ(both.of_brief.ranks_run, 3u) << "in shards: " << in_shards;
+  }
+}
+
 // What is gathered for a forward lies where it is gathered, on each rank elsewhere.
 TEST(ranks_of_a_class, of_fully_shard_are_one_and_of_a_mesh_one_for_each_replica) {
   const auto run_of = [](const char* config, const Mesh& mesh) {

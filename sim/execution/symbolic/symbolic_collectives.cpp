@@ -186,14 +186,11 @@ bool SymbolicMemory::may_reduce_apart(std::span<const SymbolicParticipant> leade
     parties_.push_back({leader.rank, false});
   }
   parts_ = false;
-  sum_up(*leaders.front().call, leaders.size(), result_);
+  sum_up(*leaders.front().call, leaders.size(), apart_);
   return !std::exchange(parts_, false);
 }
 
-void SymbolicMemory::reduce_apart(std::span<const SymbolicParticipant> leaders) {
-  expects(may_reduce_apart(leaders), "leaders reduce for their classes, and these come to something else");
-  write_to_all(leaders, result_);
-}
+void SymbolicMemory::reduce_apart(std::span<const SymbolicParticipant> leaders) { write_to_all(leaders, apart_); }
 
 Stretch SymbolicMemory::reduced(const CollectiveCall& call, std::size_t world, std::span<const Stretch> held) {
   if (call.op == ReduceOp::max) return largest(held);

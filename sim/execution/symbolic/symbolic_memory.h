@@ -42,6 +42,7 @@ class SymbolicMemory {
   void perform(std::span<const SymbolicParticipant> participants, std::uint32_t root, const Leaves& leaves = {});
   // An all_reduce of leaders, each beside others of its class who do the same among themselves, at their places: whether theirs comes to the same, and all of them.
   bool may_reduce_apart(std::span<const SymbolicParticipant> leaders);
+  // Precondition: it may, and was asked last of these.
   void reduce_apart(std::span<const SymbolicParticipant> leaders);
 
   // ---- classes
@@ -157,6 +158,7 @@ class SymbolicMemory {
     FormId form = LinearForms::poison;  // poison: none yet
   } last_deposit_;
   Stretches read_, other_, result_, one_;
+  Stretches apart_;  // what leaders come to who may reduce for their classes
   std::vector<Party> parties_;
   std::vector<bool> took_in_all_;  // by rank that leads: one of the parties is its whole class
   std::vector<Stretches> inputs_;  // by party

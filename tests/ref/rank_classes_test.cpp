@@ -17,6 +17,7 @@
 #include "sim/scenario/parse.h"
 #include "tests/support/in_words.h"
 #include "tests/support/long_windows.h"
+#include "tests/support/meshes.h"
 #include "tests/support/sanitized.h"
 
 namespace gradledger::testing {
@@ -31,11 +32,6 @@ struct Faults {
   bool races = false;                               // two streams meet at that event, on all ranks
   bool places_apart = true;                         // shares of a rank may lie in place, and be summed with what lies elsewhere
   bool two = false;                                 // the next rank has such an operation too, an event later
-};
-
-// Groups of ranks that hold a model together, and of those that hold the same part of it; one replica: no groups.
-struct Mesh {
-  std::uint32_t replicas = 1, shards = 1;
 };
 
 // Operations on a few buffers that a seed draws, the same on all ranks.
@@ -194,17 +190,6 @@ EngineFactory drawn_by(std::uint64_t seed, const Faults& faults = {}, const Mesh
   return [=](const EngineContext& c) { return std::make_unique<Drawn>(c, seed, faults, mesh); };
 }
 
-Scenario of_mesh(const Mesh& mesh, Scenario scenario) {
-  for (std::uint32_t r = 0; r < scenario.world_size; ++r) {
-    auto &replicate = scenario.groups["replicate"], &shard = scenario.groups["shard"];
-    replicate.resize(mesh.shards);
-    shard.resize(mesh.replicas);
-    replicate[r % mesh.shards].push_back(r);
-    shard[r / mesh.shards].push_back(r);
-  }
-  return scenario;
-}
-
 TEST(ranks_of_a_class, show_what_they_show_where_each_is_run) {
   std::uint32_t once = 0, some = 0, each = 0;
   for (std::uint64_t seed = 0; seed < (sanitized ? 100 : 600); ++seed) {
@@ -246,40 +231,6 @@ TEST(ranks_of_a_class, in_several_groups_of_a_mesh_show_what_they_show_where_eac
   }
   EXPECT_GT(as_many_as_replicas, sanitized ? 10u : 60u);
   EXPECT_GT(fewer_than_ranks, as_many_as_replicas);
-}
-
-// Of groups in which all do the same at once, each is a class; where each rank of a class has a group of its own, the class is as large as there are groups.
-TEST(ranks_of_a_class, are_in_one_group_or_each_in_another) {
-  const Mesh mesh{3, 4};
-  for (const bool in_shards : {true, false}) {
-    const Scenario scenario = of_mesh(mesh, of_world(12, 2));
-    const EngineFactory engines = [in_shards](const EngineContext& c) {
-      class Reduces final : public Engine {
-       public:
-        explicit Reduces(std::uint32_t group) : group_(group) {}
-        std::unique_ptr<Engine> clone() const override { return std::make_unique<Reduces>(*this); }
-        void initialise(ProgramWriter& w) override {
-          x_ = w.declare("x", Dtype::float32, 4);
-          w.allocate(x_);
-          w.fill(w.whole(x_), 1.0);
-        }
-        void handle(const Event&, ProgramWriter& w) override { collective(w); }
-        bool suspended() const override { return false; }
-        void resume(double, ProgramWriter&) override { FAIL() << "nothing was read"; }
-        void observe(ProgramWriter& w) override { w.observe(w.view("x", {{w.whole(x_), 0, 0}}), Role::scratch, 1, true); }
-
-       private:
-        void collective(ProgramWriter& w) const { w.collective({.kind = CollectiveKind::all_reduce, .group = group_, .input = w.whole(x_), .output = w.whole(x_)}); }
-
-        std::uint32_t group_;
-        BufferId x_ = 0;
-      };
-      return std::make_unique<Reduces>(group_named(*c.scenario, c.timeline->contract.groups, in_shards ? "shard" : "replicate", c.rank).id);
-    };
-    Both both;
-    run_both(scenario, both, engines);
-    EXPECT_EQ(both.of_brief.ranks_run, 3u) << "in shards: " << in_shards;
-  }
 }
 
 // What is gathered for a forward lies where it is gathered, on each rank elsewhere.

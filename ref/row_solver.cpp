@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -306,7 +307,26 @@ bool RowSolver::borne_out(const std::vector<Snapped>& found, const Groups& group
   if (odd.size() > 2 && rows.size() < 2 * groups.size() + 8) return false;
   for (std::size_t j = 0; j < groups.size(); ++j)
     if (found[j].kind == Kind::odd && !has_rows_to_spare(groups, rows, j)) return false;
-  return true;
+  return exact || odd.empty() || bits_beyond(found, groups, rows) >= bits_needed;
+}
+
+// How many bits those rows have together that are more than there are unknowns, where sums are rounded: the coarsest ones count, and one that comes again does not.
+double RowSolver::bits_beyond(const std::vector<Snapped>& found, const Groups& groups, const std::vector<PackedRow>& rows) const {
+  std::set<std::vector<double>> met;
+  std::vector<double> bits;
+  for (const PackedRow& row : rows) {
+    std::vector<double> of_row(groups.size());
+    double magnitude = 0;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      of_row[g] = lit(row, groups[g]);
+      magnitude += std::abs(found[g].weight * of_row[g]);
+    }
+    if (magnitude > 0 && met.insert(std::move(of_row)).second)
+      bits.push_back(std::max(0.0, std::log2(magnitude / (row.error + bound(magnitude, static_cast<double>(groups.size()), 0, true)))));
+  }
+  std::sort(bits.begin(), bits.end());
+  bits.resize(bits.size() - std::min(bits.size(), groups.size()));
+  return std::accumulate(bits.begin(), bits.end(), 0.0);
 }
 
 // Whether rows that have the group are two more than the unknowns that they alone have. A row that comes again is no other one.

@@ -89,6 +89,7 @@ class RowSolver {
   std::vector<Snapped> solved(const Groups& groups, const std::vector<PackedRow>& rows, bool exact) const;
   std::vector<Snapped> unrounded(const Groups& groups, const std::vector<PackedRow>& rows, const std::vector<double>& weights) const;
   bool borne_out(const std::vector<Snapped>& found, const Groups& groups, const std::vector<PackedRow>& rows, bool exact) const;
+  double bits_beyond(const std::vector<Snapped>& found, const Groups& groups, const std::vector<PackedRow>& rows) const;
   bool has_rows_to_spare(const Groups& groups, const std::vector<PackedRow>& rows, std::size_t group) const;
   std::optional<RowWeights> enumerate(const Groups& groups, const std::vector<PackedRow>& rows) const;
   double bits_to_spare(const Groups& groups, const std::vector<PackedRow>& rows) const;

@@ -78,11 +78,9 @@ DueTracker::Buffer& DueTracker::known(Rank& rank, std::string_view name) {
   std::size_t at = guess;
   if (guess >= buffers.size() || buffers[guess].name != name) {
     const std::uint64_t hash = PairHash::of(name);
-    const auto [first, last] = rank.by_hash.equal_range(hash);
-    const auto found = std::find_if(first, last, [&](const auto& known) { return buffers[known.second].name == name; });
-    at = found == last ? buffers.size() : found->second;
-    if (found == last) {
-      rank.by_hash.emplace(hash, at);
+    at = rank.by_name.find(hash, [&](std::uint32_t known) { return buffers[known].name == name; });
+    if (at == HashIndex::none) {
+      at = rank.by_name.add(hash);
       buffers.emplace_back().name = name;
       buffers.back().followed_by = at + 1;
     }

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "ref/finding.h"
+#include "sim/base/hash_index.h"
 #include "sim/scenario/timeline.h"
 #include "sim/trace/producer.h"
 
@@ -76,8 +76,8 @@ class DueTracker {
     std::uint32_t raised = never, shown = never;  // events: the last with an exception, and with a snapshot
     std::uint32_t hidden_since = never;           // the first of the events behind last_event
     std::vector<Buffer> buffers;
-    std::multimap<std::uint64_t, std::size_t> by_hash;  // of the name
-    std::size_t last = 0;                               // buffer that was asked for: they are shown in the same order after every event
+    HashIndex by_name;
+    std::size_t last = 0;  // buffer that was asked for: they are shown in the same order after every event
   };
   // What it saw so far: another tracker goes on with it where the pass does.
   using Seen = std::vector<Rank>;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/base/hash.h"
+#include "sim/base/hash_index.h"
 #include "sim/program/program.h"
 
 namespace gradledger {
@@ -29,13 +30,15 @@ class TensorTable {
   Tensor allocate(ProgramWriter& w, std::string_view name, Dtype dtype, std::uint64_t numel, MemorySpace space = MemorySpace::device, std::uint64_t declared_numel = 0) {
     const auto declare = [&] { return w.declare(std::string(name), dtype, numel, space, declared_numel); };
     const std::uint64_t hash = PairHash::of(name);
-    if (2 * (shapes_.size() + 1) > places_.size()) make_places();
-    std::uint32_t& place = place_of(hash, [&](const Shape& s) { return s.numel == numel && s.dtype == dtype && s.space == space && w.declaration(s.first).name == name; });
-    if (place == no_index) {
-      place = static_cast<std::uint32_t>(shapes_.size());
-      shapes_.push_back({hash, numel, no_index, dtype, space, {}});
+    std::uint32_t shape = shapes_by_name_.find(hash, [&](std::uint32_t known) {
+      const Shape& s = shapes_[known];
+      return s.numel == numel && s.dtype == dtype && s.space == space && w.declaration(s.first).name == name;
+    });
+    if (shape == HashIndex::none) {
+      shape = shapes_by_name_.add(hash);
+      shapes_.push_back({numel, no_index, dtype, space, {}});
     }
-    return allocate(w, place, declare);
+    return allocate(w, shape, declare);
   }
 
   // Likewise, of the name, dtype and size that this storage has. Precondition: allocate() gave it.
@@ -44,6 +47,15 @@ class TensorTable {
       const BufferDeclaration d = w.declaration(storage);  // a copy: the declarations move
       return w.declare(d.name, d.dtype, d.numel, d.space, d.declared_bytes / size_of(d.dtype));
     });
+  }
+
+  // Likewise, at a place of an engine whose tensors have one name, which name() makes. before: the storage that the place was given last, or none.
+  template <class Name>
+  Tensor allocate_again(ProgramWriter& w, BufferId& before, Dtype dtype, std::uint64_t numel, Name&& name) {
+    const bool alike = before != no_index && w.declaration(before).dtype == dtype && w.declaration(before).numel == numel;
+    const Tensor out = alike ? allocate_like(w, before) : allocate(w, name(), dtype, numel);
+    before = out.slice.buffer;
+    return out;
   }
 
   // slot = tensor, which gives up its count.
@@ -79,26 +91,12 @@ class TensorTable {
     std::uint32_t released_at;  // the operation
   };
   struct Shape {
-    std::uint64_t name;  // its hash
     std::uint64_t numel;
     BufferId first;  // that was declared of it
     Dtype dtype;
     MemorySpace space;
     std::vector<Free> free;
   };
-
-  // Of a shape of that name that fits; else the first place that is free.
-  template <class Fits>
-  std::uint32_t& place_of(std::uint64_t hash, Fits&& fits) {
-    std::size_t at = hash & (places_.size() - 1);
-    while (places_[at] != no_index && !(shapes_[places_[at]].name == hash && fits(shapes_[places_[at]]))) at = (at + 1) & (places_.size() - 1);
-    return places_[at];
-  }
-
-  void make_places() {
-    places_.assign(std::max<std::size_t>(16, 2 * places_.size()), no_index);
-    for (std::uint32_t s = 0; s < shapes_.size(); ++s) place_of(shapes_[s].name, [](const Shape&) { return false; }) = s;
-  }
 
   template <class Declare>
   Tensor allocate(ProgramWriter& w, std::uint32_t shape, Declare&& declare) {
@@ -124,7 +122,7 @@ class TensorTable {
   }
 
   std::vector<Shape> shapes_;
-  std::vector<std::uint32_t> places_;    // of shapes, by hash and then one after the other: a power of two, half of them free at least
+  HashIndex shapes_by_name_;
   std::vector<std::uint32_t> counts_;    // by buffer
   std::vector<Stream> home_;             // by buffer
   std::vector<std::uint32_t> shape_of_;  // by buffer

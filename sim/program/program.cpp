@@ -84,11 +84,9 @@ ViewId ProgramWriter::view(std::string_view name, std::vector<ViewPiece> pieces)
   std::vector<View>& views = program_->views;
   if (next_view_ < views.size() && views[next_view_].name == name && views[next_view_].pieces == pieces) return next_view_++;
   const std::uint64_t hash = PairHash::of(name);
-  const auto [first, last] = program_->views_by_name.equal_range(hash);
-  const auto known = std::find_if(first, last, [&](const auto& named) { return views[named.second].name == name && views[named.second].pieces == pieces; });
-  const ViewId id = known != last ? known->second : static_cast<ViewId>(views.size());
-  if (known == last) {
-    program_->views_by_name.emplace(hash, id);
+  ViewId id = program_->views_by_name.find(hash, [&](ViewId known) { return views[known].name == name && views[known].pieces == pieces; });
+  if (id == HashIndex::none) {
+    id = program_->views_by_name.add(hash);
     views.push_back({std::string(name), std::move(pieces)});
   }
   next_view_ = id + 1;
@@ -170,11 +168,9 @@ void ProgramWriter::copy_over_the_bus(Slice target, Slice source, bool pinned) {
 
 std::uint32_t ProgramWriter::index_of(Slice rows_of_chunks, Interleaving of) {
   expects(rows_of_chunks.numel == of.numel(), "an interleaving of another length than its rows");
-  std::vector<Interleaving>& all = program_->interleavings;
-  // A framework that does the same again does it in the same order.
+  // A framework that does the same again often does it in the same order.
   std::uint32_t& next = program_->next_interleaving;
-  if (next >= all.size() || all[next] != of) next = static_cast<std::uint32_t>(std::find(all.begin(), all.end(), of) - all.begin());
-  if (next == all.size()) all.push_back(std::move(of));
+  next = program_->interleavings.index_of(std::move(of), next);
   return next++;
 }
 

@@ -5,35 +5,22 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "sim/base/contract.h"
+#include "sim/base/hash_index.h"
 #include "sim/numeric/dtype.h"
 #include "sim/numeric/kernels.h"
+#include "sim/program/interleavings.h"
 #include "sim/program/op_list.h"
+#include "sim/program/slice.h"
 #include "sim/trace/observation.h"
 
 namespace gradledger {
 
-using BufferId = std::uint32_t;
 using ViewId = std::uint32_t;
-
-inline constexpr std::uint32_t no_index = 0xFFFFFFFFu;
-
-struct Slice {
-  BufferId buffer = no_index;
-  std::uint64_t offset = 0;
-  std::uint64_t numel = 0;
-
-  bool operator==(const Slice&) const = default;
-  Slice part(std::uint64_t from, std::uint64_t count) const {
-    expects(from + count <= numel, "a part of a slice reaches past its end");
-    return {buffer, offset + from, count};
-  }
-};
 
 // The host enqueues; device streams run what was enqueued, each in order. Host work (CPU optimizer, reading a value) is a stream too.
 // side: a second stream of autograd, for parameters whose forward did not run on the default stream. all_gather, all_reduce: those of a
@@ -128,37 +115,6 @@ struct CollectiveCall {
   std::size_t line() const { return line_of(group, communicator); }
 };
 
-// Slices cut into as many chunks as there are rows. A row has one chunk of each, in their order: what goes to one rank, or comes from one, lies together.
-// Where a slice ends before its last chunk does, the rest of that chunk is nobody's.
-struct Interleaving {
-  struct Part {
-    Slice slice;
-    std::uint64_t chunk = 0;  // slice.numel <= rows x chunk
-
-    bool operator==(const Part&) const = default;
-  };
-  std::vector<Part> parts;
-  std::uint32_t rows = 0;
-
-  bool operator==(const Interleaving&) const = default;
-  std::uint64_t numel() const {
-    std::uint64_t row = 0;
-    for (const Part& part : parts) row += part.chunk;
-    return row * rows;
-  }
-  // use(in_rows, in_slice): what lies in both places, in the order of the rows.
-  template <class Use>
-  void each(Slice rows_of_chunks, Use&& use) const {
-    std::uint64_t at = 0;
-    for (std::uint64_t row = 0; row < rows; ++row)
-      for (const Part& part : parts) {
-        const std::uint64_t from = std::min(row * part.chunk, part.slice.numel), count = std::min(part.chunk, part.slice.numel - from);
-        if (count > 0) use(rows_of_chunks.part(at, count), part.slice.part(from, count));
-        at += part.chunk;
-      }
-  }
-};
-
 // One call of the base optimizer on a flat fp32 partition.
 struct UpdateCall {
   Slice parameter, gradient, first_moment, second_moment;
@@ -189,11 +145,11 @@ struct Program {
   OpList<Op> ops;
   std::vector<BufferDeclaration> buffers;
   std::vector<CollectiveCall> collectives;
-  std::vector<Interleaving> interleavings;
+  Interleavings interleavings;
   std::uint32_t next_interleaving = 0;  // behind the last that was asked for
   std::vector<UpdateCall> updates;
   std::vector<View> views;
-  std::multimap<std::uint64_t, ViewId> views_by_name;  // by the hash of the name
+  HashIndex views_by_name;
   StreamHeads first = no_heads;
   StreamHeads last = no_heads;
   std::uint32_t stream_events = 0;

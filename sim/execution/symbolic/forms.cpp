@@ -37,13 +37,10 @@ std::uint64_t LinearForms::hash_of(const Form& form) {
 template <class T>
 std::uint32_t LinearForms::Pool<T>::id_of(T item) {
   const std::uint64_t hash = hash_of(item);
-  const auto [from, to] = by_hash_.equal_range(hash);
-  for (auto at = from; at != to; ++at)
-    if (items_[at->second] == item) return at->second;
-  const auto id = static_cast<std::uint32_t>(items_.size());
+  const std::uint32_t known = by_hash_.find(hash, [&](std::uint32_t id) { return items_[id] == item; });
+  if (known != HashIndex::none) return known;
   items_.push_back(std::move(item));
-  by_hash_.emplace(hash, id);
-  return id;
+  return by_hash_.add(hash);
 }
 
 LinearForms::LinearForms() {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/base/hash_index.h"
 #include "sim/base/rational.h"
 #include "sim/trace/weights.h"
 
@@ -100,7 +101,7 @@ class LinearForms {
 
    private:
     std::deque<T> items_;
-    std::multimap<std::uint64_t, std::uint32_t> by_hash_;
+    HashIndex by_hash_;
   };
 
   static std::uint64_t hash_of(const Profile& profile);

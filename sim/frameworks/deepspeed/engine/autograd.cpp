@@ -31,9 +31,7 @@ bool DeepSpeedEngine::is_last_use(const Pass& pass, std::size_t at) const {
 }
 
 void DeepSpeedEngine::make_gradient(ProgramWriter& w, std::uint32_t p) {
-  const BufferId before = own_storage_[p];
-  grad_[p] = before != no_index ? tensors_.allocate_like(w, before) : tensors_.allocate(w, parameter_name(p) + ".grad", scenario().model_dtype, numel(p));
-  own_storage_[p] = grad_[p].slice.buffer;
+  grad_[p] = tensors_.allocate_again(w, own_storage_[p], scenario().model_dtype, numel(p), [&] { return parameter_name(p) + ".grad"; });
 }
 
 // Every use gives an equal part of the gradient. One through the model inside the engine passes no hook (DeepSpeed#8224).

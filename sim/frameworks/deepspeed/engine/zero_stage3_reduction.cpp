@@ -119,10 +119,7 @@ std::vector<Tensor> ZeroStage3::reduce_scatter_partitions(ProgramWriter& w) {
 }
 
 Tensor ZeroStage3::make_partition(ProgramWriter& w, std::uint32_t p) {
-  BufferId& before = reduced_storage_[p];
-  const Tensor partition = before != no_index ? tensors_.allocate_like(w, before) : tensors_.allocate(w, "grad_partition of " + parameter_name(p), acc_dtype_, shard(p).real);
-  before = partition.slice.buffer;
-  return partition;
+  return tensors_.allocate_again(w, reduced_storage_[p], acc_dtype_, shard(p).real, [&] { return "grad_partition of " + parameter_name(p); });
 }
 
 // DeepSpeed#8056: until then what was communicated in another dtype went through the model dtype on its way to the accumulator.

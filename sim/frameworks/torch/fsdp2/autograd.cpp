@@ -146,7 +146,8 @@ void FsdpModule::accumulate_grad(std::uint32_t p, std::uint32_t number, const Wa
   const bool defined = of.unsharded_grad.defined();
   const bool adds_in_place = defined && terms.size() == 1 && pass.w.declaration(of.unsharded_grad.slice.buffer).dtype == computed && handed == computed;
   Tensor sum = of.unsharded_grad;
-  if (!adds_in_place) sum = shared_.tensors.allocate(pass.w, name + (defined ? ".unsharded_param.grad of a sum" : ".unsharded_param.grad"), handed, parameter(p).numel);
+  if (!defined) sum = shared_.tensors.allocate_again(pass.w, of.grad_before, handed, parameter(p).numel, [&] { return name + ".unsharded_param.grad"; });
+  else if (!adds_in_place) sum = shared_.tensors.allocate(pass.w, name + ".unsharded_param.grad of a sum", handed, parameter(p).numel);
   for (std::size_t i = 0; i < terms.size(); ++i) {
     const bool adds = adds_in_place || i > 0;
     if (handed == computed) {

@@ -91,7 +91,7 @@ void ParamGroup::foreach_reduce(const Pass& pass, std::vector<Collected> grads) 
 
   OnStream on_reduce_scatter(w, Stream::communication);
   const std::uint32_t world = pass.s.modules.shard.size();
-  const Tensor output = pass.s.tensors.allocate(w, label(pass.s, "reduce_scatter_output"), wire, input.numel() / world);
+  const Tensor output = pass.s.tensors.allocate_again(w, scattered_before_, wire, input.numel() / world, [&] { return label(pass.s, "reduce_scatter_output"); });
   divide_if_needed(w, input.slice, factors.before);
   if (world > 1 || pass.s.behaviour.one_rank_shard == OneRankShard::reduced) {
     w.collective({.kind = CollectiveKind::reduce_scatter,
@@ -126,7 +126,7 @@ Tensor ParamGroup::reduce_scatter_input(const Pass& pass, const std::vector<Coll
   const std::uint32_t world = pass.s.modules.shard.size();
   std::uint64_t numel = 0;
   for (const Collected& c : grads) numel += pass.s.modules.cuts[c.parameter].padded_numel();
-  const Tensor input = pass.s.tensors.allocate(w, label(pass.s, "reduce_scatter_input"), wire, numel * world);
+  const Tensor input = pass.s.tensors.allocate_again(w, scatters_before_, wire, numel * world, [&] { return label(pass.s, "reduce_scatter_input"); });
   Interleaving by_rank{{}, world};
   bool padded = false;
   for (const Collected& c : grads) {

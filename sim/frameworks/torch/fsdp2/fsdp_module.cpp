@@ -20,6 +20,9 @@ FsdpModule::FsdpModule(const EngineContext& context, const Fsdp2Config& config, 
   shared_.behaviour = behaviour;
   shared_.modules = modules_of(scenario(), config, context.rank);
   states_.resize(shared_.modules.parameters.size(), TrainingState::idle);
+  shared_.groups.reserve(states_.size());
+  shared_.params.reserve(parameter_count());
+  optimizers_.reserve(parameter_count());
   for (std::uint32_t m = 0; m < states_.size(); ++m) shared_.groups.emplace_back(m, shared_.modules.parameters[m], config.reshard_after_forward.value_or(true), config);
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
     optimizers_.emplace_back(scenario().engine.optimizer_of(p), false);

@@ -56,7 +56,7 @@ void ParamGroup::foreach_all_gather(const Pass& pass) {
   {
     OnStream on(w, copies);
     for (const Tensor& free : implicit ? std::exchange(pass.s.comm.let_go, {}) : std::vector<Tensor>{}) pass.s.tensors.drop(w, free);
-    all_gather_result_.tensor = pass.s.tensors.allocate(w, label(pass.s, "all_gather_output"), dtype, numel * pass.s.modules.shard.size());
+    all_gather_result_.tensor = pass.s.tensors.allocate_again(w, gathered_before_, dtype, numel * pass.s.modules.shard.size(), [&] { return label(pass.s, "all_gather_output"); });
     mine = all_gather_result_.tensor.slice.part(pass.s.chunk() * numel, numel);
     std::uint64_t at = 0;
     for (const std::uint32_t p : parameters_) {
@@ -128,7 +128,8 @@ void ParamGroup::copy_out(const Pass& pass) {
   for (const std::uint32_t p : parameters_) {
     FsdpParam& param = pass.s.params[p];
     const std::uint64_t padded = pass.s.modules.cuts[p].padded_numel();
-    param.unsharded = pass.s.tensors.allocate(w, pass.s.context.scenario->parameters[p].name + ".unsharded_param", param.param_dtype.value_or(param.orig_dtype), padded * world);
+    const auto name = [&] { return pass.s.context.scenario->parameters[p].name + ".unsharded_param"; };
+    param.unsharded = pass.s.tensors.allocate_again(w, param.unsharded_before, param.computed(), padded * world, name);
     param.was_gathered = true;
     if (world == 1) all_gather_input(pass, p, param.unsharded.slice);
     by_rank.parts.push_back({param.unsharded.slice, padded});

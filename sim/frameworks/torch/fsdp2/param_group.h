@@ -30,6 +30,7 @@ struct FsdpParam {
   bool was_gathered = false;  // it has an _unsharded_param
   Tensor unsharded;           // gathered, with the padding of every chunk
   Tensor unsharded_grad, unsharded_accumulated_grad;
+  BufferId unsharded_before = no_index, grad_before = no_index;  // what these were given last: TensorTable::allocate_again()
 
   Dtype computed() const { return param_dtype.value_or(orig_dtype); }
   Dtype handed_to_the_leaf() const { return cast_is_left ? computed() : leaf_grad_dtype.value_or(computed()); }
@@ -173,7 +174,8 @@ class ParamGroup {
   std::vector<std::uint32_t> post_forward_indices_;
   std::optional<std::uint32_t> post_reduce_event_;
   Tensor partial_reduce_output_;
-  std::vector<Slot> partial_layout_;  // of partial_reduce_output_, also of one that is gone
+  BufferId gathered_before_ = no_index, scatters_before_ = no_index, scattered_before_ = no_index;  // TensorTable::allocate_again()
+  std::vector<Slot> partial_layout_;                                                                // of partial_reduce_output_, also of one that is gone
   std::optional<Kept> all_reduce_state_;
   std::vector<std::uint32_t> grad_offload_events_;
 };

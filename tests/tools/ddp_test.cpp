@@ -26,6 +26,8 @@ std::map<std::string, json> breaking() {
   json by_hand = loop(R"([{"backward": {}}, {"step": {}}])", R"({"plain": ["w0"]})");
   by_hand["layout"] = {{"tp", 2}};
   by_hand["parameters"][0]["summed_over"] = "tp";
+  json router = loop(R"([{"backward": {}}, {"step": {}}])", R"({"find_unused_parameters": true})");
+  router["parameters"][1]["hooked_outputs"] = 0;
   return {
       {"same-calls", loop(R"([{"backward": {"ranks": [0]}}])")},
       {"forward-in-no-sync", loop(R"([{"forward": {}}, {"no_sync": [{"backward": {"of": 0}}]}, {"step": {}}])")},
@@ -43,6 +45,7 @@ std::map<std::string, json> breaking() {
       {"backward-before-step", loop(R"([{"step": {}}])")},
       {"scaler-of-fp32", in_fp16},
       {"parts-of-gradients", by_hand},
+      {"loss-from-outputs", router},
       {"weights-of-the-loop", weighed},
       {"reduced-gradients-kept", scaled},
       {"checkpoint-behind-step", loop(R"([{"backward": {}}, {"save": {}}, {"restore": {}}, {"backward": {}}, {"step": {}}])")},

@@ -76,6 +76,7 @@ class LinearModel(torch.nn.Module):
         self.layers = torch.nn.ModuleList(Layer(self.weights[owner]) if owner in self.weights else torch.nn.Identity() for owner in self.owners)
         self.device = torch.device(device)
         self.beside = [parameter.on_side_stream for parameter in configuration.parameters]
+        self.passes = [parameter.hooked_outputs for parameter in configuration.parameters]
 
     def placed(self, p: int, weights: torch.Tensor) -> torch.Tensor:
         """What this rank has of a parameter, as the tensor that the wrapper is given."""
@@ -84,12 +85,39 @@ class LinearModel(torch.nn.Module):
     def shape(self, configuration: Configuration, p: int) -> tuple[int, ...]:
         return (configuration.parameters[p].numel,)
 
-    def forward(self, graph: Graph, start: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, graph: Graph, start: torch.Tensor | None = None) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        if any(outputs != 1 for outputs in self.passes):
+            return self.several_outputs(graph)
         loss, terms = self.begin(graph, start), self.terms(graph)
         per_phase = math.ceil(len(terms) / graph.phases) or 1
         for phase in reversed([terms[i:i + per_phase] for i in range(0, len(terms), per_phase)]):
             loss = checkpoint(self.chain, loss, phase, graph, use_reentrant=True) if graph.phases > 1 else self.chain(loss, phase, graph)
         return loss
+
+    def several_outputs(self, graph: Graph) -> tuple[torch.Tensor, ...]:
+        """Each output is made from the next one and from terms of its own. Terms are made in the order of one chain, as autograd goes by that."""
+        if graph.phases > 1:
+            raise Refused("phases of a backward beside hooked_outputs")
+        chains = {number: self.begin(graph) for number in range(1, max(1, *self.passes) + 1)}
+        for term in reversed(self.terms(graph)):
+            if number := self.passes[term.parameter]:
+                chains[number] = self.chain(chains[number], [term], graph)
+        outputs: list[torch.Tensor] = []
+        for number in reversed(chains):
+            outputs.append(chains[number] + outputs[-1] if outputs else chains[number])
+        return tuple(reversed(outputs))
+
+    def loss_of(self, outputs: torch.Tensor | tuple[torch.Tensor, ...], graph: Graph) -> torch.Tensor:
+        """With the terms that go around the outputs, which a loop adds behind the forward."""
+        if not isinstance(outputs, tuple):
+            return outputs
+        terms = self.terms(graph)
+        around = [term for term in terms if self.passes[term.parameter] == 0]
+        if around != terms[:len(around)]:
+            raise Refused("a term around the outputs is made behind the forward, and its gradient is ready before those of the others; the script has another order")
+        if not around:
+            return outputs[0]
+        return self.chain(outputs[0] if len(around) < len(terms) else self.begin(graph), around, graph)
 
     def begin(self, graph: Graph, start: torch.Tensor | None = None) -> torch.Tensor:
         return _Start.apply(torch.zeros((), device=self.device, requires_grad=True) if start is None else start, graph)

@@ -38,6 +38,24 @@ def test_a_backward_leaves_the_mean_in_every_configuration(command, config):
         ok(command.event("zero_grad", of="optimizer"))
 
 
+def test_a_term_around_the_outputs_is_averaged_too(command):
+    """A loop keeps it, as the loss of a router, and adds it behind the forward."""
+    parameters = [{"name": "a", "numel": 3}, {"name": "b", "numel": 2, "hooked_outputs": 0}, {"name": "c", "numel": 1, "hooked_outputs": 2}]
+    for config in ({}, {"static_graph": True}, {"gradient_as_bucket_view": True}):
+        configure(command, config, parameters)
+        for _ in range(2):
+            answers = ok(command.event("backward", {rank: {**GIVEN[rank], 2: [4.0 * rank]} for rank in GIVEN}, uses=[1, 2, 0]))
+            assert all(shown(answer, "replicated") == {**MEAN, "c.grad": [2.0]} for answer in answers.values())
+            ok(command.event("zero_grad", of="optimizer"))
+
+
+def test_a_parameter_that_is_looked_for_at_the_outputs_alone_is_ready_twice(command):
+    parameters = [{"name": "a", "numel": 3}, {"name": "b", "numel": 2, "hooked_outputs": 0}]
+    configure(command, {"find_unused_parameters": True}, parameters)
+    answers = command.event("backward", GIVEN, uses=[1, 0])
+    assert all("mark a variable ready only once" in answer["error"]["text"] for answer in answers.values())
+
+
 def test_a_delayed_all_reduce_is_over_or_not_when_a_backward_ends(command):
     """The wrapper drops its handle and nobody waits (upstream/ddp-delayed-all-reduce-not-waited): an element is the mean, or still the rank's own part of it."""
     configure(command, {"delay_all_reduce": {"params": ["b"], "hook": "a"}})

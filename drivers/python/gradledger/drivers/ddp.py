@@ -12,7 +12,7 @@ from .. import optimizers
 from ..driver import Buffer, Configuration, Refused
 from ..inside_backwards import InsideBackwards, in_hooks
 from ..meshes import meshes_of
-from ..model import LinearModel
+from ..model import Graph, LinearModel
 from ..parallelized import ParallelizedModel
 from ..streams import virtual
 from ..torch_loop import TorchLoop
@@ -56,7 +56,7 @@ class Ddp(TorchLoop):
     name = "ddp"
     frameworks = ("ddp",)
     config_keys = CONFIG_KEYS
-    lays_out_ranks = True
+    lays_out_ranks = hooked_outputs = True
     own_events = ("require_manual_backward_finalization", "finalize_backward")
 
     def check(self, configuration: Configuration) -> None:
@@ -70,6 +70,9 @@ class Ddp(TorchLoop):
         for key in ARGUMENTS:
             if config.get(key) and key not in known:
                 raise Refused(f"PyTorch {torch.__version__} has no {key}")
+
+    def loss(self, graph: Graph) -> torch.Tensor:
+        return self.model.loss_of(super().loss(graph), graph)
 
     def make_model(self) -> LinearModel:
         self.mesh, tensor = None, self.groups.size("tp") if "tp" in self.groups.members else 1

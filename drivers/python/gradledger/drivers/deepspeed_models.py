@@ -1,4 +1,4 @@
-"""Models as DeepSpeed asks for them: cut by tensor-parallel ranks, with experts on some ranks, and with several outputs."""
+"""Models as DeepSpeed asks for them: cut by tensor-parallel ranks, and with experts on some ranks."""
 from __future__ import annotations
 
 import sys
@@ -20,7 +20,6 @@ class HeldModel(LinearModel):
         self.of_matrices = setup.uses_muon(configuration)
         super().__init__(configuration, device)
         self.graph: Graph | None = None  # of a forward without an argument
-        self.passes = [parameter.hooked_outputs for parameter in configuration.parameters]
         if any(parameter.expert is not None for parameter in configuration.parameters):
             self.mark_experts(configuration)
         if all(owner in self.weights for owner in self.owners):
@@ -39,35 +38,8 @@ class HeldModel(LinearModel):
                 weight.allreduce, weight.group_name = False, experts.expert_group_name
         self.experts = experts
 
-    # ---- several outputs
-
     def forward(self, graph: Graph | None = None) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """Each output is made from the next one and from terms of its own. Terms are made in the order of one chain, as autograd goes by that."""
-        graph = graph or self.graph
-        if all(outputs == 1 for outputs in self.passes):
-            return super().forward(graph)
-        if graph.phases > 1:
-            raise Refused("phases of a backward beside hooked_outputs")
-        chains = {number: self.begin(graph) for number in range(1, max(1, *self.passes) + 1)}
-        for term in reversed(self.terms(graph)):
-            if number := self.passes[term.parameter]:
-                chains[number] = self.chain(chains[number], [term], graph)
-        outputs: list[torch.Tensor] = []
-        for number in reversed(chains):
-            outputs.append(chains[number] + outputs[-1] if outputs else chains[number])
-        return tuple(reversed(outputs))
-
-    def loss_of(self, outputs: torch.Tensor | tuple[torch.Tensor, ...], graph: Graph) -> torch.Tensor:
-        """With the terms that go around the outputs, which a loop adds behind the forward."""
-        if not isinstance(outputs, tuple):
-            return outputs
-        terms = self.terms(graph)
-        around = [term for term in terms if self.passes[term.parameter] == 0]
-        if around != terms[:len(around)]:
-            raise Refused("a term around the outputs is made behind the forward, and its gradient is ready before those of the others; the script has another order")
-        if not around:
-            return outputs[0]
-        return self.chain(outputs[0] if len(around) < len(terms) else self.begin(graph), around, graph)
+        return super().forward(graph or self.graph)
 
 
 class Experts(sys.modules["deepspeed.moe.layer"].MoE):

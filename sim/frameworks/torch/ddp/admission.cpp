@@ -30,6 +30,25 @@ Problem power_sgd_problem(const Scenario& s, const DdpConfig& config) {
   return std::nullopt;
 }
 
+// Beside tensor-parallel ranks the wrapper puts plain parameters into the places of DTensors.
+Problem localized_problem(const Scenario& s, const DdpConfig& config) {
+  if (!s.layout || s.layout->size("tp") < 2) return std::nullopt;
+  const auto replaced = [&](const Parameter& p) { return p.has_gradient() && !config.is_plain(p.name); };
+  if (config.optimizer_in_backward && std::any_of(s.parameters.begin(), s.parameters.end(), replaced))
+    return InputError{"/engine/config/optimizer_in_backward",
+                      "finds no optimizer at the parameters that DistributedDataParallel puts in the place of those of tensor-parallel ranks, so that nothing would ever step; "
+                      "expected it without them"};
+  const auto delayed = [&](const Parameter& p) {
+    const auto& names = config.delay_all_reduce->parameters;
+    return replaced(p) && std::find(names.begin(), names.end(), p.name) != names.end();
+  };
+  if (config.delay_all_reduce && std::any_of(s.parameters.begin(), s.parameters.end(), delayed))
+    return InputError{"/engine/config/delay_all_reduce/params",
+                      "PyTorch refuses this at initialisation: RuntimeError: aten.copy_.default got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to "
+                      "DTensor before calling distributed operators!"};
+  return std::nullopt;
+}
+
 Problem option_problem(const Scenario& s, const DdpConfig& config) {
   if (config.skip_all_reduce_unused_params && !config.find_unused_parameters)
     return InputError{"/engine/config/skip_all_reduce_unused_params", "skips what find_unused_parameters finds; expected both"};
@@ -42,6 +61,7 @@ Problem option_problem(const Scenario& s, const DdpConfig& config) {
     return InputError{config.optimizer_in_backward ? "/engine/config/optimizer_in_backward" : "/engine/config/post_accumulate_grad_hook",
                       "steps before a GradScaler could unscale; expected it without grad_scaler"};
   if (Problem problem = plain_problem(s, config.plain)) return problem;
+  if (Problem problem = localized_problem(s, config)) return problem;
   if (!config.delay_all_reduce) return std::nullopt;
   const std::string where = "/engine/config/delay_all_reduce";
   const auto learns = [&](const std::string& name) {

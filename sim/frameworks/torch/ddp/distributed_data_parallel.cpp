@@ -116,12 +116,23 @@ void DistributedDataParallel::forward(const Pass& pass, std::uint32_t ordinal) {
   if (require_backward_grad_sync_) {
     std::vector<std::uint32_t> reachable;
     for (std::uint32_t p = 0; p < parameter_count(); ++p) {
+      if (parameter(p).hooked_outputs == 0) continue;  // a loop keeps its term, as a router's loss, and adds it behind the forward
       const bool held = parameter(p).has_gradient() && context_.timeline->contract.holds(context_.rank, p);
       if (ordinal == no_index ? held : context_.timeline->in_graph(scenario(), ordinal, context_.rank, p)) reachable.push_back(p);
     }
     reducer_.prepare_for_backward(reachable);
   }
   clear_grad_buffer(pass);
+}
+
+// A loss of nothing but terms that a loop adds behind the forward goes around what wraps the outputs.
+bool DistributedDataParallel::starts_from_outputs(const events::Backward& event) const {
+  const std::uint32_t first = event.own_forward ? event.ordinal : graphs_.at(event.of).ordinal;
+  for (std::uint32_t i = 0; i < event.summed; ++i) {
+    const std::vector<std::uint32_t> uses = context_.timeline->ready_order(scenario(), first + i, context_.rank);
+    if (uses.empty() || std::any_of(uses.begin(), uses.end(), [&](std::uint32_t use) { return parameter(use).hooked_outputs > 0; })) return true;
+  }
+  return false;
 }
 
 void DistributedDataParallel::explicit_forward(const Event& event, const Pass& pass) {
@@ -150,6 +161,7 @@ void DistributedDataParallel::backward(const events::Backward& event, const Pass
   for (std::uint32_t i = 0; event.own_forward && i < event.summed; ++i) forward(pass, event.ordinal + i);
   reducer_.drop_callbacks();
   gradient_scale_ = event.past_scaler ? 1.0 : scaler_.scale_loss();
+  through_sink = through_sink && starts_from_outputs(event);
   // The sink is the last node of the forward and the first of the backward; whoever comes second finds it done.
   delay_queued_ = through_sink && !std::exchange(delay_enqueued_, delay_enqueued_ || through_sink);
   autograd(event, pass);
@@ -183,6 +195,8 @@ void DistributedDataParallel::autograd(const events::Backward& event, const Pass
   std::uint32_t done = 0;
   for (const std::uint32_t p : ready) {
     if (event.raises_after && done++ == *event.raises_after) break;
+    // The wrapper makes a module's DTensors of its parameters before the forward: autograd comes back to these after all that the forward did, and never behind an exception.
+    if (event.raises_after && localized_ && !config_->is_plain(parameter(p).name)) continue;
     accumulate_grad(event, pass, p);
   }
   if (event.raises_after) throw FrameworkError{"RuntimeError", "raised by the script in a backward"};

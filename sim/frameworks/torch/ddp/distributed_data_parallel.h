@@ -47,6 +47,7 @@ class DistributedDataParallel final : public Engine {
   void forward(const Pass& pass, std::uint32_t ordinal);        // distributed.py: _pre_forward, _post_forward, at torch 2.13
   void explicit_forward(const Event& event, const Pass& pass);  // distributed.py: forward, at torch 2.13
   bool passes_sink() const { return config_->static_graph && !delay_enqueued_ && !config_->backward_in_forward; }
+  bool starts_from_outputs(const events::Backward& event) const;  // ours: what autograd of PyTorch does
   std::uint32_t backward_of_forward(std::uint32_t forward) const;
   void backward(const events::Backward& event, const Pass& pass);                                       // ours: what autograd of PyTorch does
   void autograd(const events::Backward& event, const Pass& pass);                                       // ours: what autograd of PyTorch does

@@ -36,10 +36,11 @@ enum class Use : std::uint8_t {
   own_gradients,
   checkpoint,
   parts_of_gradients,
+  loss_from_outputs,
 };
 
 // By the numbers of Use.
-constexpr std::array<UseRule, 19> rules{{
+constexpr std::array<UseRule, 20> rules{{
     {"same-calls", "Every rank makes the same calls in the same order."},
     {"forward-in-no-sync", "A forward and its backward stand in no_sync together, or outside of it together: what decides is the forward."},
     {"last-backward-synchronised", "The last forward and backward before step() run outside of no_sync."},
@@ -61,6 +62,7 @@ constexpr std::array<UseRule, 19> rules{{
     {"reduced-gradients-kept", "What the loop does to param.grad, or reduces beside the wrapper, is its own.", true},
     {"checkpoint-behind-step", "A checkpoint is saved behind a step() that updates: the gradients of an open window are not in it."},
     {"parts-of-gradients", "A parameter of which tensor-parallel ranks have parts of a gradient is a DTensor, which DistributedDataParallel is told with device_mesh."},
+    {"loss-from-outputs", "With find_unused_parameters every term of the loss is made of what the forward returns: that is where parameters are looked for."},
 }};
 
 // Where a rank stands.
@@ -197,6 +199,9 @@ class Walk final : public UseWalk {
       all &= uses.back() || !scenario_.parameters[p].has_gradient() || !timeline_.contract.holds(rank, p);
     }
     if (!all && !deferred && !config_.find_unused_parameters && !config_.static_graph) broken(Use::unused_parameters);
+    const bool looks = config_.find_unused_parameters && !config_.static_graph && !deferred;
+    for (std::uint32_t p = 0; looks && p < uses.size(); ++p)
+      if (uses[p] && scenario_.parameters[p].hooked_outputs == 0) broken(Use::loss_from_outputs);
     if (!config_.static_graph) return;
     if (!u.first_graph && deferred) broken(Use::static_graph);
     if (u.first_graph && *u.first_graph != uses) broken(Use::static_graph);

@@ -119,7 +119,10 @@ void Bf16Optimizer::emit_norm(ProgramWriter& w) {
   join_norms(w, norm_squared_, norm_, expert_norm_);
 }
 
-bool Bf16Optimizer::in_norm(std::uint32_t p, bool experts) const { return has_gradients_[p] && counts_in_norm(p) && weights_.of(p).of_experts() == experts; }
+bool Bf16Optimizer::in_norm(std::uint32_t p, bool experts) const {
+  const bool has_place = numel(p) > 0 || behaviour().empty_parameter != EmptyParameter::left_out;
+  return has_place && has_gradients_[p] && counts_in_norm(p) && weights_.of(p).of_experts() == experts;
+}
 
 bool Bf16Optimizer::any_in_norm(bool experts) const {
   for (std::uint32_t p = 0; p < parameter_count(); ++p)

@@ -7,15 +7,11 @@
 #include "ref/probes.h"
 #include "sim/accounting.h"
 #include "sim/frameworks/deepspeed/settings.h"
+#include "tests/support/no_gradients.h"
 #include "tests/support/scenarios.h"
 
 namespace gradledger::testing {
 namespace {
-
-class NoGradients final : public GradientSource {
- public:
-  void gradient(std::uint32_t, std::uint32_t, std::uint32_t, std::uint64_t, std::span<double>) const override { FAIL() << "a dry run asks for no gradient"; }
-};
 
 Accounting dry_run(const Scenario& scenario, std::uint64_t seed = 0) {
   EXPECT_FALSE(admission_error(scenario)) << admission_error(scenario)->text();

@@ -5,10 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/load.h"
-#include "sim/producers/producers.h"
-#include "sim/scenario/parse.h"
-#include "tests/support/no_gradients.h"
+#include "tests/support/on_weights.h"
 
 namespace gradledger::testing {
 namespace {
@@ -36,12 +33,8 @@ ErrorsByRank errors_at(const char* as_of) {
         {"pipeline_stages", 2}}},
       {"script", json::array({json{{"backward", json::object()}}, json{{"step", json::object()}}})},
       {"after_error", "go_on"}};
-  const Scenario scenario = read_scenario(document.dump(), ".").value();
-  const Timeline timeline = make_timeline(scenario).value();
-  RunOptions options;
-  options.linear = options.weights = true;
   ErrorsByRank out;
-  make_producer(scenario, timeline)->run(NoGradients(), options, out);
+  run_on_weights(document, out);
   return out;
 }
 

@@ -6,10 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/load.h"
-#include "sim/producers/producers.h"
 #include "sim/scenario/parse.h"
-#include "tests/support/no_gradients.h"
+#include "tests/support/on_weights.h"
 
 namespace gradledger::testing {
 namespace {
@@ -45,12 +43,8 @@ json ddp_loop(json parameters, json config, json script) {
 }
 
 DdpOutcome outcome_of(const json& document) {
-  const Scenario scenario = read_scenario(document.dump(), ".").value();
-  const Timeline timeline = make_timeline(scenario).value();
-  RunOptions options;
-  options.linear = options.weights = true;
   DdpOutcome out;
-  make_producer(scenario, timeline)->run(NoGradients(), options, out);
+  run_on_weights(document, out);
   return out;
 }
 

@@ -1,4 +1,4 @@
-// The source of runs on weights, which must not be asked.
+// The source of runs on weights, and of dry ones, which must not be asked.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace gradledger::testing {
 
 class NoGradients final : public GradientSource {
  public:
-  void gradient(std::uint32_t, std::uint32_t, std::uint32_t, std::uint64_t, std::span<double>) const override { ADD_FAILURE() << "a run on weights asks for a gradient"; }
+  void gradient(std::uint32_t, std::uint32_t, std::uint32_t, std::uint64_t, std::span<double>) const override { ADD_FAILURE() << "this run asks for no gradient"; }
 };
 
 }  // namespace gradledger::testing

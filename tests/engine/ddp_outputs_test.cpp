@@ -25,11 +25,14 @@ struct DdpOutcome final : TraceSink {
     of = 0;
     for (const WeightPiece& piece : o.pieces) of = std::max(of, piece.terms.size());
   }
-  void collective(const CollectiveRecord& c) override { sums += c.rank == 0 && c.group != 0 && c.kind == CollectiveKind::all_reduce; }
+  void collective(const CollectiveRecord& c) override {
+    reductions += c.rank == 0 && c.kind == CollectiveKind::all_reduce;
+    sums += c.rank == 0 && c.group != 0 && c.kind == CollectiveKind::all_reduce;
+  }
 
   std::vector<std::string> errors;
   std::map<std::string, std::size_t> terms;
-  std::size_t sums = 0;
+  std::size_t reductions = 0, sums = 0;  // all-reduces; of them those over tensor-parallel ranks alone
 };
 
 json ddp_loop(json parameters, json config, json script) {
@@ -66,6 +69,16 @@ TEST(ddp_outputs, a_parameter_that_they_do_not_reach_is_marked_ready_twice_where
   EXPECT_EQ(out.errors.front(), "Expected to mark a variable ready only once. Parameter at index 0 has been marked as ready twice.");
   EXPECT_EQ(outcome_of(ddp_loop(with_router, looks, json::array({{{"no_sync", json::array({two_backwards[0], two_backwards[1]})}}}))).errors, std::vector<std::string>{})
       << "the reducer does not look in no_sync";
+}
+
+// static_graph sets its first reduction off from what wraps the outputs.
+TEST(ddp_outputs, that_no_term_comes_through_begin_no_reduction_of_a_static_graph) {
+  const json is_static = {{"static_graph", true}};
+  json around = with_router;
+  around[1]["hooked_outputs"] = 0;
+  EXPECT_EQ(outcome_of(ddp_loop(around, is_static, two_backwards)).reductions, 0u);
+  EXPECT_GT(outcome_of(ddp_loop(around, json::object(), two_backwards)).reductions, 0u);
+  EXPECT_GT(outcome_of(ddp_loop(with_router, is_static, two_backwards)).reductions, 0u);
 }
 
 // DTensors are made of the wrapper's parameters before the forward, so that autograd comes back to these last.

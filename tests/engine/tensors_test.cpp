@@ -49,6 +49,26 @@ TEST(tensor_table, gives_the_like_of_a_tensor_by_the_same_rule_as_by_name) {
   EXPECT_EQ(t.tensors.allocate_like(t.w, second.slice.buffer).slice, first.slice);
 }
 
+TEST(tensor_table, asks_for_a_name_again_where_dtype_or_size_are_others) {
+  Table t;
+  BufferId before = no_index;
+  std::size_t asked = 0;
+  const auto allocate = [&](Dtype dtype, std::uint64_t numel) {
+    return t.tensors.allocate_again(t.w, before, dtype, numel, [&] {
+      ++asked;
+      return std::string("x");
+    });
+  };
+  const Tensor first = allocate(Dtype::float32, 8);
+  t.tensors.drop(t.w, first);
+  EXPECT_EQ(allocate(Dtype::float32, 8).slice, first.slice);
+  EXPECT_EQ(asked, 1u);
+  EXPECT_EQ(allocate(Dtype::float32, 6).numel(), 6u);
+  const Tensor other = allocate(Dtype::bfloat16, 6);
+  EXPECT_EQ(t.program.buffers[other.slice.buffer].dtype, Dtype::bfloat16);
+  EXPECT_EQ(asked, 3u);
+}
+
 TEST(tensor_table, keeps_back_what_another_stream_let_go_of_until_the_host_has_seen_it_get_there) {
   for (const bool everything : {false, true}) {
     Table t;

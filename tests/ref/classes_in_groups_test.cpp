@@ -51,9 +51,15 @@ class ReducesInOne final : public OfOneMesh {
 };
 
 // The second replica scatters its sums, so that each rank holds another share of a parameter. Later both replicas add up what they hold in place of a share.
-class AddsUpShares : public OfOneMesh {
+class AddsUpShares final : public OfOneMesh {
  public:
-  explicit AddsUpShares(const EngineContext& c) : OfOneMesh(c) {}
+  enum class First : std::uint8_t {
+    parts,      // the first replica loses a rank while it holds no shares, so that its others close up, and the second loses one while it holds some
+    holds_one,  // ranks of the first replica all hold the same elements, those that the first of them has a share of
+  };
+
+  AddsUpShares(const EngineContext& c, First first) : OfOneMesh(c), first_(first) {}
+  std::unique_ptr<Engine> clone() const override { return std::make_unique<AddsUpShares>(*this); }
   void initialise(ProgramWriter& w) override {
     full_ = filled(w, "full", 16);
     share_ = filled(w, "share", 4);
@@ -61,51 +67,24 @@ class AddsUpShares : public OfOneMesh {
   void handle(const Event&, ProgramWriter& w) override {
     const std::uint32_t event = handled_++;
     if (event == 0) backward(w);
-    if (event == 1) between(w);
+    if (event == 1 && first_ == First::parts && rank_ % 4 == 2) w.fill(w.whole(full_), 3.0);
     if (event == 2) all_reduce(w, replicate_group_, share_);
   }
   void observe(ProgramWriter& w) override { w.observe(w.view("share", {{w.whole(share_), 0, std::uint64_t{rank_ % 4} * 4}}), Role::scratch, 1, true); }
 
- protected:
-  virtual void first_replica(ProgramWriter&) {}
-  virtual void between(ProgramWriter&) {}
-
-  BufferId full_ = 0, share_ = 0;
-
  private:
   void backward(ProgramWriter& w) {
-    if (rank_ < 4) return first_replica(w);
+    const bool scatters = rank_ >= 4;
+    if (!scatters && first_ == First::parts) return;
     w.deposit(w.whole(full_), 0, 0, 0, 1.0, false);
-    w.collective({.kind = CollectiveKind::reduce_scatter, .group = shard_group_, .input = w.whole(full_), .output = w.whole(share_)});
-  }
-
-  std::uint32_t handled_ = 0;
-};
-
-// The first replica loses a rank while it holds no shares, so that its others close up, and the second loses one while it holds some.
-class PartsTwice final : public AddsUpShares {
- public:
-  using AddsUpShares::AddsUpShares;
-  std::unique_ptr<Engine> clone() const override { return std::make_unique<PartsTwice>(*this); }
-
- private:
-  void between(ProgramWriter& w) override {
-    if (rank_ % 4 == 2) w.fill(w.whole(full_), 3.0);
-  }
-};
-
-// Ranks of the first replica all hold the same elements, those that the first of them has a share of.
-class HoldsTheFirstShare final : public AddsUpShares {
- public:
-  using AddsUpShares::AddsUpShares;
-  std::unique_ptr<Engine> clone() const override { return std::make_unique<HoldsTheFirstShare>(*this); }
-
- private:
-  void first_replica(ProgramWriter& w) override {
-    w.deposit(w.whole(full_), 0, 0, 0, 1.0, false);
+    if (scatters) return w.collective({.kind = CollectiveKind::reduce_scatter, .group = shard_group_, .input = w.whole(full_), .output = w.whole(share_)});
     all_reduce(w, shard_group_, full_);
     w.copy(w.whole(share_), w.whole(full_).part(0, 4));
   }
+
+  First first_;
+  std::uint32_t handled_ = 0;
+  BufferId full_ = 0, share_ = 0;
 };
 
 Scenario of_shards(const Mesh& mesh) { return of_mesh(mesh, one_long_window({{{"name", "a"}, {"numel", 16}}}, 0, mesh.replicas * mesh.shards, 2, false)); }
@@ -122,13 +101,13 @@ TEST(ranks_of_a_class, are_in_one_group_or_each_in_another) {
 // Ranks that meet then no longer lie as many places behind those that lead them.
 TEST(ranks_of_a_class, whose_places_are_not_those_of_the_class_they_meet_add_up_for_themselves) {
   Both both;
-  run_both(of_shards({2, 4}), both, [](const EngineContext& c) { return std::make_unique<PartsTwice>(c); });
+  run_both(of_shards({2, 4}), both, [](const EngineContext& c) { return std::make_unique<AddsUpShares>(c, AddsUpShares::First::parts); });
 }
 
 // What the leaders hold belongs to the same elements, and what the others do does not.
 TEST(ranks_of_a_class, that_hold_other_elements_on_each_place_than_those_they_meet_add_up_for_themselves) {
   Both both;
-  run_both(of_shards({2, 4}), both, [](const EngineContext& c) { return std::make_unique<HoldsTheFirstShare>(c); });
+  run_both(of_shards({2, 4}), both, [](const EngineContext& c) { return std::make_unique<AddsUpShares>(c, AddsUpShares::First::holds_one); });
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ Problem localized_problem(const Scenario& s, const DdpConfig& config) {
   const auto replaced = [&](const Parameter& p) { return p.has_gradient() && !config.is_plain(p.name); };
   if (config.optimizer_in_backward && std::any_of(s.parameters.begin(), s.parameters.end(), replaced))
     return InputError{"/engine/config/optimizer_in_backward",
-                      "finds no optimizer at the parameters that DistributedDataParallel puts in the place of those of tensor-parallel ranks, so that nothing would ever step; "
+                      "finds no optimizer at the parameters that DistributedDataParallel puts in the place of those of tensor-parallel ranks, so that these would never step; "
                       "expected it without them"};
   const auto delayed = [&](const Parameter& p) {
     const auto& names = config.delay_all_reduce->parameters;

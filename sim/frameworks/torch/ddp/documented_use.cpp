@@ -62,7 +62,9 @@ constexpr std::array<UseRule, 20> rules{{
     {"reduced-gradients-kept", "What the loop does to param.grad, or reduces beside the wrapper, is its own.", true},
     {"checkpoint-behind-step", "A checkpoint is saved behind a step() that updates: the gradients of an open window are not in it."},
     {"parts-of-gradients", "A parameter of which tensor-parallel ranks have parts of a gradient is a DTensor, which DistributedDataParallel is told with device_mesh."},
-    {"loss-from-outputs", "With find_unused_parameters every term of the loss is made of what the forward returns: that is where parameters are looked for."},
+    {"loss-from-outputs",
+     "With find_unused_parameters every term of the loss is made of what the forward returns, and with static_graph at least one: that is where the wrapper looks for parameters, "
+     "and begins."},
 }};
 
 // Where a rank stands.
@@ -191,6 +193,14 @@ class Walk final : public UseWalk {
     return in_no_sync;
   }
 
+  // Of the parameters that a backward uses: some where the wrapper looks for unused ones, and all where static_graph begins at the outputs.
+  bool goes_around_outputs(const std::vector<bool>& uses, bool deferred) const {
+    std::size_t around = 0, through = 0;
+    for (std::uint32_t p = 0; p < uses.size(); ++p)
+      if (uses[p]) ++(scenario_.parameters[p].hooked_outputs == 0 ? around : through);
+    return around > 0 && (config_.static_graph ? through == 0 : config_.find_unused_parameters && !deferred);
+  }
+
   void graph(const events::Backward& e, std::uint32_t rank, RankUse& u, bool deferred) {
     std::vector<bool> uses;
     bool all = true;
@@ -199,9 +209,7 @@ class Walk final : public UseWalk {
       all &= uses.back() || !scenario_.parameters[p].has_gradient() || !timeline_.contract.holds(rank, p);
     }
     if (!all && !deferred && !config_.find_unused_parameters && !config_.static_graph) broken(Use::unused_parameters);
-    const bool looks = config_.find_unused_parameters && !config_.static_graph && !deferred;
-    for (std::uint32_t p = 0; looks && p < uses.size(); ++p)
-      if (uses[p] && scenario_.parameters[p].hooked_outputs == 0) broken(Use::loss_from_outputs);
+    if (goes_around_outputs(uses, deferred)) broken(Use::loss_from_outputs);
     if (!config_.static_graph) return;
     if (!u.first_graph && deferred) broken(Use::static_graph);
     if (u.first_graph && *u.first_graph != uses) broken(Use::static_graph);

@@ -48,6 +48,7 @@ class MegatronFsdp final : public Wrapper {
     return fsdp::layout_of(scenario, fsdp_config_of(scenario), rank).owned_of(parameter).numel();
   }
   bool tells_offsets() const override { return false; }
+  bool tells_gathers() const override { return false; }
 };
 
 }  // namespace

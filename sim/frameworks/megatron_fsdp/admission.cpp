@@ -98,19 +98,6 @@ struct Switches {
   }
 };
 
-// Of sharded gradients every backward reduces, whatever the switch says. What ranks that disagree wait for in runs of 0.6.1 is a gather of weights.
-Problem events_of_some_ranks(const std::vector<ScriptItem>& items, const std::string& where) {
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    const std::string here = where + "/" + std::to_string(i);
-    if (items[i].kind == ScriptKind::of_framework && items[i].event.name == auto_sync_event && !items[i].ranks.empty())
-      return InputError{
-          here + "/ranks",
-          "makes ranks disagree, which with sharded gradients or a mesh is not judged: they meet in gathers of weights, which are not modelled; expected the event on every rank"};
-    if (Problem problem = events_of_some_ranks(items[i].items, pointer_of_items(items[i], here))) return problem;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::optional<InputError> megatron_fsdp_refusal(const Scenario& scenario, const MegatronFsdpConfig& config) {
@@ -121,12 +108,12 @@ std::optional<InputError> megatron_fsdp_refusal(const Scenario& scenario, const 
   return script_problem(scenario, scenario.script, "/script", false, *behaviour);
 }
 
-std::optional<InputError> not_judged(const Scenario& scenario, const MegatronFsdpConfig& config) {
+std::optional<InputError> not_judged(const Scenario& scenario) {
   Switches switches;
   switches.look_at(scenario.script);
   if (switches.block && switches.method)
     return InputError{"/script", "has no_sync and set_model_auto_sync, each of which sets what another reads: it is replayed from recordings and not judged; expected one of them"};
-  return config.shards_gradients() || config.mesh ? events_of_some_ranks(scenario.script, "/script") : std::nullopt;
+  return std::nullopt;
 }
 
 }  // namespace gradledger::megatron_fsdp

@@ -12,6 +12,6 @@ namespace gradledger::megatron_fsdp {
 std::optional<InputError> megatron_fsdp_refusal(const Scenario& scenario, const MegatronFsdpConfig& config);
 
 // What the engine serves, and recordings hold it to, but the oracle has no contract for.
-std::optional<InputError> not_judged(const Scenario& scenario, const MegatronFsdpConfig& config);
+std::optional<InputError> not_judged(const Scenario& scenario);
 
 }  // namespace gradledger::megatron_fsdp

@@ -10,6 +10,7 @@ const std::vector<BufferFamily>& megatron_fsdp_buffer_families() {
       {"*.grad", gradients, "autograd", "a rank's own gradient, until the hook has put it away"},
       {"main_grad_buffer", accumulators, "initialisation",
        "the gradients of a parameter group: whole, or a rank's shard; with outer sharding the part that is reduced over all ranks"},
+      {"model_weight_buffer", weights, "a gather, until its module gives it up", "the weights of a parameter group, whole"},
       {"hfsdp_helper_gbuf", accumulators, "outer_dp_sharding_strategy", "what a shard of ranks has summed, of which main_grad_buffer is a view"},
       {"bucket", buckets, "a backward, where gradients are sharded or have another dtype on the wire", "a whole parameter group on its way to a reduction"},
       {"outer bucket", buckets, "the reduction outside of a shard, where the wire has a dtype of its own", "what a shard has summed, cast"},

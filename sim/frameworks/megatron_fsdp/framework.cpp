@@ -69,7 +69,7 @@ class MegatronFsdpFramework final : public Framework {
   }
   Result<const EngineInfo*> select(const Scenario& scenario) const override {
     if (auto problem = megatron_fsdp_refusal(scenario, config_of(scenario))) return *problem;
-    if (auto problem = not_judged(scenario, config_of(scenario))) return *problem;
+    if (auto problem = not_judged(scenario)) return *problem;
     return &engines().front();
   }
   EngineFactory factory(const Scenario& scenario) const override {
@@ -79,9 +79,9 @@ class MegatronFsdpFramework final : public Framework {
   }
 
   std::span<const BufferFamily> buffer_families() const override { return megatron_fsdp_buffer_families(); }
-  // Weights and masters, a whole gradient, its buffer, a bucket and its copies, the gradient of the step, moments; each group padded.
+  // Weights, gathered ones and masters, a whole gradient, its buffer, a bucket and its copies, the gradient of the step, moments; each group padded.
   std::uint64_t rank_bytes(const Scenario& scenario) const override {
-    return (scenario.numel() + scenario.parameters.size() * owners_of(scenario, config_of(scenario))) * 10 * size_of(Dtype::float32);
+    return (scenario.numel() + scenario.parameters.size() * owners_of(scenario, config_of(scenario))) * 11 * size_of(Dtype::float32);
   }
   std::optional<std::uint32_t> stage(const Scenario& scenario) const override { return static_cast<std::uint32_t>(config_of(scenario).zero_dp_strategy); }
   std::string described(const Scenario& scenario) const override {

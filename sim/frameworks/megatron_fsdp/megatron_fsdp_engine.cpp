@@ -10,6 +10,7 @@ namespace gradledger::megatron_fsdp {
 
 MegatronFsdpEngine::MegatronFsdpEngine(const EngineContext& context, const MegatronFsdpConfig& config, const Behaviour& behaviour)
     : setup_(std::make_shared<Setup>(Setup{context, &config, behaviour, layout_of(*context.scenario, config, context.rank)})),
+      weights_(setup_),
       params_(context.scenario->parameters.size()),
       model_auto_sync_(config.sync_model_each_microbatch) {
   const std::vector<ParameterGroup>& groups = setup().layout.groups;
@@ -102,7 +103,24 @@ void MegatronFsdpEngine::backward(const events::Backward& event, ProgramWriter& 
   const double factor = of_loop.empty() ? 1.0 : of_loop[rank];
   pending_.assign(params_.size(), false);
   for (std::uint32_t p = 0; p < params_.size(); ++p) pending_[p] = setup().parameter(p).has_gradient();
+  const std::vector<ModuleCall> calls = forward_calls(setup().context, setup().layout, event.ordinal, false);
+  weights_.begin_micro_batch(model_auto_sync_);
+  weights_.forward(calls, tensors_, w);
+  weights_.begin_backward();
+  CallsBackwards backwards(calls);
+  const auto up_to = [&](std::uint32_t p) {
+    backwards.up_to(
+        p,
+        [&](const ModuleCall& call) {
+          if (call.reached) weights_.pre_backward(call, tensors_, w);
+        },
+        [&](const ModuleCall& call) {
+          // What marks a module's end is a node before its input.
+          if (call.goes_on) weights_.post_backward(call, tensors_, w);
+        });
+  };
   for (const std::uint32_t p : timeline.ready_order(setup().scenario(), event.ordinal, rank)) {
+    up_to(p);
     if (!pending_[p]) continue;
     const Tensor grad = tensors_.allocate(w, setup().parameter(p).name + ".grad", setup().scenario().dtype_of(p), setup().parameter(p).numel);
     w.deposit(grad.slice, event.ordinal, p, 0, factor, false);
@@ -111,6 +129,7 @@ void MegatronFsdpEngine::backward(const events::Backward& event, ProgramWriter& 
     if (reduces_now()) reduce_gradients(p, w);
     pending_[p] = false;
   }
+  up_to(no_index);
   root_post_backward(w);
 }
 
@@ -125,6 +144,7 @@ void MegatronFsdpEngine::root_post_backward(ProgramWriter& w) {
     for (const std::uint32_t p : left) reduce_gradients(p, w);
     wait_for_reductions(w);
   }
+  weights_.end_micro_batch();
   if (model_auto_sync_) finish_grad_sync(w);
 }
 
@@ -172,6 +192,7 @@ void MegatronFsdpEngine::finish_grad_sync(ProgramWriter& w) {
   if (!setup().config->overlap_grad_reduce && !setup().config->shards_gradients() && again)
     for (GradBuffer& each : buffers_) each.reduce_whole_buffer(w);
   update_main_grads(w);
+  weights_.reset(tensors_, w);
 }
 
 // A view of the buffer where the dtypes are one, else a copy.

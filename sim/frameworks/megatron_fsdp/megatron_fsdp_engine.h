@@ -10,6 +10,7 @@
 #include "sim/engine/engine.h"
 #include "sim/frameworks/megatron_fsdp/grad_buffer.h"
 #include "sim/frameworks/megatron_fsdp/methods.h"
+#include "sim/frameworks/megatron_fsdp/weight_gathers.h"
 
 namespace gradledger::megatron_fsdp {
 
@@ -62,6 +63,7 @@ class MegatronFsdpEngine final : public Engine {
   TensorTable tensors_;
   std::vector<GradBuffer> buffers_;     // by parameter group; of those that do not learn none is made
   std::vector<std::size_t> buffer_of_;  // by parameter group
+  WeightGathers weights_;
   std::vector<Param> params_;
   std::vector<BaseOptimizer> optimizers_;   // by parameter
   std::optional<bool> is_last_microbatch_;  // set by the first no_sync()

@@ -64,38 +64,6 @@ void FsdpModules::raise(const events::Raise& event) {
 
 // ---- forward ------------------------------------------------------------------------------------------------------------------------
 
-// Units that a forward calls, and between them what the root runs of its own: in the order of the parameters, or else in that in which they are used.
-std::vector<FsdpModules::Call> FsdpModules::calls_of(std::uint32_t backward) const {
-  const Timeline& timeline = *setup().context.timeline;
-  const auto& of = timeline.backwards[backward];
-  const std::uint32_t rank = setup().context.rank;
-  const auto used = [&](std::uint32_t p) {
-    const auto& rule = setup().parameter(p).used_by;
-    return of.uses.empty() ? !rule || rule->holds(timeline.contribution(backward, rank), timeline.micro_batches[of.step][rank])
-                           : std::find(of.uses.begin(), of.uses.end(), p) != of.uses.end();
-  };
-  std::vector<std::uint32_t> order = timeline.ready_order(setup().scenario(), backward, rank);
-  std::reverse(order.begin(), order.end());
-  if (std::is_sorted(order.begin(), order.end())) {
-    order.resize(params_.size());
-    std::iota(order.begin(), order.end(), 0u);
-  }
-  std::vector<Call> out;
-  for (const std::uint32_t p : order) {
-    if (out.empty() || out.back().module != params_[p].module) out.push_back({params_[p].module, {}, false});
-    out.back().parameters.push_back(p);
-  }
-  std::erase_if(out,
-                [&](const Call& call) { return call.module != 0 && !setup().config->calls_unused_units && std::none_of(call.parameters.begin(), call.parameters.end(), used); });
-  // A gradient goes on to what was called before, as far as there is something that learns.
-  bool learns = false;
-  for (Call& call : out) {
-    learns = learns || std::any_of(call.parameters.begin(), call.parameters.end(), [&](std::uint32_t p) { return timeline.in_graph(setup().scenario(), backward, rank, p); });
-    call.reached = learns;
-  }
-  return out;
-}
-
 // What a gather brings is not modelled. That ranks meet in it is: those that call other modules wait for each other there.
 void FsdpModules::unshard(std::size_t m, ProgramWriter& w) {
   Module& module = modules_[m];
@@ -128,7 +96,7 @@ void FsdpModules::pre_forward(std::size_t m, ProgramWriter& w) {
 }
 
 // One that is in a phase of its own still is taken to compute anew, which gathers nothing ahead and keeps what is gathered.
-void FsdpModules::forward(const std::vector<Call>& calls, ProgramWriter& w) {
+void FsdpModules::forward(const std::vector<ModuleCall>& calls, ProgramWriter& w) {
   const auto begins = [&](std::size_t m) {
     modules_[m].ready.clear();
     if (setup().behaviour.raises_unfinished && modules_[m].unfinished) return false;
@@ -136,7 +104,7 @@ void FsdpModules::forward(const std::vector<Call>& calls, ProgramWriter& w) {
     return true;
   };
   const bool root = begins(0);
-  for (const Call& call : calls)
+  for (const ModuleCall& call : calls)
     if (call.module != 0 && begins(call.module)) reshard(modules_[call.module], w);
   if (root) reshard(modules_[0], w);
 }
@@ -160,15 +128,17 @@ void FsdpModules::backward(const events::Backward& event, ProgramWriter& w) {
   const std::uint32_t rank = setup().context.rank;
   const std::vector<double>& of_loop = timeline.backwards[event.ordinal].loss_factor;
   const double factor = of_loop.empty() ? 1.0 : of_loop[rank];
-  const std::vector<Call> calls = calls_of(event.ordinal);
+  const std::vector<ModuleCall> calls = forward_calls(setup().context, setup().layout, event.ordinal, setup().config->calls_unused_units);
   forward(calls, w);
   pre_backward(0, w);
-  // From the last call on, to that which has the parameter.
-  std::size_t at = calls.size();
-  const auto has = [&](std::uint32_t p) { return at < calls.size() && std::find(calls[at].parameters.begin(), calls[at].parameters.end(), p) != calls[at].parameters.end(); };
+  CallsBackwards backwards(calls);
   const auto begin_up_to = [&](std::uint32_t p) {
-    while (at > 0 && !has(p))
-      if (const Call& call = calls[--at]; call.module != 0 && call.reached) pre_backward(call.module, w);
+    backwards.up_to(
+        p,
+        [&](const ModuleCall& call) {
+          if (call.module != 0 && call.reached) pre_backward(call.module, w);
+        },
+        [](const ModuleCall&) {});
   };
   for (const std::uint32_t p : timeline.ready_order(setup().scenario(), event.ordinal, rank)) {
     if (!setup().parameter(p).has_gradient()) continue;

@@ -8,6 +8,7 @@
 
 #include "sim/engine/base_optimizer.h"
 #include "sim/engine/engine.h"
+#include "sim/frameworks/megatron_fsdp/forward_calls.h"
 #include "sim/frameworks/megatron_fsdp/v2/parameter_group.h"
 
 namespace gradledger::megatron_fsdp::v2 {
@@ -44,21 +45,14 @@ class FsdpModules final : public Engine {
     bool gathered() const { return !unsharded.empty(); }
   };
 
-  struct Call {
-    std::size_t module;  // 0: parameters that the root itself uses
-    std::vector<std::uint32_t> parameters;
-    bool reached;  // by autograd
-  };
-
   const Setup& setup() const { return *setup_; }
   bool has_main_weights(std::uint32_t p) const { return setup().scenario().dtype_of(p) != Dtype::float32; }
   Slice stepped(std::uint32_t p) const { return has_main_weights(p) ? params_[p].main_weights : params_[p].weights; }
 
-  std::vector<Call> calls_of(std::uint32_t backward) const;                           // ours: which modules the model calls
   void unshard(std::size_t module, ProgramWriter& w);                                 // module.py: _unshard_parameter_groups, at 0.6.1
   void reshard(Module& module, ProgramWriter& w);                                     // module.py: _reshard_parameter_groups, at 0.6.1
   void pre_forward(std::size_t module, ProgramWriter& w);                             // module.py: pre_forward, at 0.6.1
-  void forward(const std::vector<Call>& calls, ProgramWriter& w);                     // ours: the model's forward
+  void forward(const std::vector<ModuleCall>& calls, ProgramWriter& w);               // ours: the model's forward
   void pre_backward(std::size_t module, ProgramWriter& w);                            // module.py: pre_backward, at 0.6.1
   void backward(const events::Backward& event, ProgramWriter& w);                     // module.py: _make_grad_hook, at 0.6.1
   void post_backward(Module& module, ProgramWriter& w);                               // module.py: post_backward, at 0.6.1

@@ -1,0 +1,59 @@
+// The gathers of whole weights around a forward and a backward: which buckets are gathered, ahead of their use or for it, and when they are given up. What a gather
+// brings is not modelled. That ranks meet in it is: those that use other modules wait for each other there. param_and_grad_buffer.py: AllGatherPipeline.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "sim/engine/tensors.h"
+#include "sim/frameworks/megatron_fsdp/forward_calls.h"
+#include "sim/frameworks/megatron_fsdp/setup.h"
+#include "sim/program/program.h"
+
+namespace gradledger::megatron_fsdp {
+
+class WeightGathers {
+ public:
+  explicit WeightGathers(std::shared_ptr<const Setup> setup);
+
+  void begin_micro_batch(bool auto_sync) { outer_too_ = auto_sync || micro_batches_ == 0; }    // megatron_fsdp.py: all_gather_and_wait_parameters_ready, at 0.6.1
+  void forward(const std::vector<ModuleCall>& calls, TensorTable& tensors, ProgramWriter& w);  // megatron_fsdp.py: _pre_forward_param_unshard, _post_forward, at 0.6.1
+  void begin_backward();                                                                       // megatron_fsdp.py: _root_pre_backward, at 0.6.1
+  void pre_backward(const ModuleCall& call, TensorTable& tensors, ProgramWriter& w);           // megatron_fsdp.py: _pre_backward_param_unshard, at 0.6.1
+  void post_backward(const ModuleCall& call, TensorTable& tensors, ProgramWriter& w);          // megatron_fsdp.py: _post_backward_release_module, at 0.6.1
+  void end_micro_batch() { ++micro_batches_; }                                                 // megatron_fsdp.py: _root_post_backward, at 0.6.1
+  void reset(TensorTable& tensors, ProgramWriter& w);                                          // param_and_grad_buffer.py: AllGatherPipeline.reset, at 0.6.1
+
+ private:
+  enum class Status : std::uint8_t { empty, communicating, ready };
+  // Of a parameter group.
+  struct Bucket {
+    Status status = Status::empty;
+    bool releasable = false;  // by the next gather
+    std::uint32_t gathered = no_index;
+    Tensor whole;
+  };
+  enum class Order : std::uint8_t { forward, backward };
+
+  const Setup& setup() const { return *setup_; }
+  const ParameterGroup& group(std::size_t bucket) const { return setup().layout.groups[bucket]; }
+  bool shards_weights() const { return setup().strategy() == Strategy::optim_grads_params; }
+  std::vector<std::size_t> buckets_of(std::uint32_t unit) const;
+  void add_ahead(std::vector<std::size_t>& buckets, Order order) const;                                                   // param_and_grad_buffer.py: next_bucket_id, at 0.6.1
+  void unshard(const std::vector<std::size_t>& wanted, bool ahead, Order order, TensorTable& tensors, ProgramWriter& w);  // param_and_grad_buffer.py: all_gather_params, at 0.6.1
+  void gather_together(const std::vector<std::size_t>& buckets, TensorTable& tensors, ProgramWriter& w);                  // param_and_grad_buffer.py: async_bucket_gather, at 0.6.1
+  void collective(std::size_t bucket, bool outside, ProgramWriter& w) const;                                              // ours: one call
+  void wait(std::size_t bucket, ProgramWriter& w);                                                                        // param_and_grad_buffer.py: wait_bucket_ready, at 0.6.1
+  void release(std::size_t bucket, TensorTable& tensors, ProgramWriter& w);                                               // param_and_grad_buffer.py: release_bucket, at 0.6.1
+  void recycle(TensorTable& tensors, ProgramWriter& w);  // param_and_grad_buffer.py: recycle_unused_buckets, at 0.6.1
+
+  std::shared_ptr<const Setup> setup_;
+  std::vector<Bucket> buckets_;
+  // Modules that are taken to compute anew in a backward, which gather nothing ahead and keep what they have. One whose input requires no gradient stays so.
+  std::vector<bool> unit_recomputes_, layer_recomputes_;  // by unit, of which 0 is the root; by parameter of no unit, each in a module of its own
+  std::uint32_t micro_batches_ = 0;                       // since gradients were synchronised
+  bool outer_too_ = true;                                 // a gather begins outside of the shard
+};
+
+}  // namespace gradledger::megatron_fsdp

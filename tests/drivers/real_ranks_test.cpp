@@ -97,6 +97,18 @@ TEST(a_driver_that_offers_no_pipelines, is_not_asked_for_parameters_of_a_later_o
   }
 }
 
+TEST(a_driver_that_sums_no_losses, is_not_asked_for_a_backward_of_several) {
+  const auto them = ranks("right");
+  Scenario s = scenario();
+  s.script[0].sum_of = 2;
+  try {
+    judged(*them, s);
+    ADD_FAILURE() << "it was run";
+  } catch (const NotRun& why) {
+    EXPECT_NE(std::string(why.what()).find("/script/0/backward/sum_of"), std::string::npos) << why.what();
+  }
+}
+
 TEST(a_real_framework, that_loses_micro_batches_is_reported_with_those_that_are_lost) {
   const auto them = ranks("keeps-the-last-alone");
   const ref::Verdict verdict = judged(*them, scenario());

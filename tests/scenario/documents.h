@@ -216,7 +216,7 @@ inline json every_key_of_a_configuration() {
           "stage": 1, "contiguous_gradients": false, "reduce_scatter": true, "use_multi_rank_bucket_allreduce": false, "reduce_bucket_size": 5e8,
           "overlap_comm": true, "round_robin_gradients": true, "sub_group_size": 1e6,
           "offload_param": {"device": "cpu", "pin_memory": true, "buffer_count": 5, "buffer_size": 1e8, "max_in_cpu": 1e9},
-          "offload_optimizer": {"device": "cpu", "pin_memory": true, "buffer_count": 4, "fast_init": false, "pipeline_read": false, "pipeline_write": true, "ratio": 0.5},
+          "offload_optimizer": {"device": "cpu", "pin_memory": true, "buffer_count": 4, "fast_init": false, "pipeline_read": false, "pipeline_write": true, "ratio": 1.0},
           "allgather_bucket_size": 2e8, "allgather_partitions": true, "stage3_param_persistence_threshold": 1e4, "stage3_max_live_parameters": 1e9,
           "stage3_max_reuse_distance": 1e9, "stage3_prefetch_bucket_size": 5e7, "stage3_gather_16bit_weights_on_model_save": true,
           "stage3_gather_fp16_weights_on_model_save": false, "ignore_unused_parameters": false, "load_from_fp32_weights": true,

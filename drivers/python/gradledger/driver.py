@@ -84,6 +84,7 @@ class Backward(Forward):
     past_scaler: bool = False
     phases: int = 1
     summed: int = 1
+    further: tuple[Forward, ...] = ()  # of a sum of losses those behind the first, each with a forward of its own
     raises_after: int | None = None
     tokens: int | None = None  # of this rank's micro-batch, where the scenario states any
 
@@ -133,6 +134,7 @@ class Driver:
     experts = False  # parameters of experts may be on some of the ranks
     pipelines = False  # parameters may be on the ranks of one stage alone
     hooked_outputs = False  # a model may have several outputs, and terms of the loss go around them
+    sums_losses = False  # one backward may be of the losses of several forwards
     streams = False  # its framework runs on virtual streams, where these are asked for
     own_events: tuple[str, ...] = ()  # that its framework alone has: methods of the same names, called with the event's keys
 
@@ -145,7 +147,8 @@ class Driver:
         return [event for event, method in METHODS.items() if getattr(cls, method) is not getattr(Driver, method)] + list(cls.own_events)
 
     def capabilities(self) -> dict[str, Any]:
-        more = {"streams": self.streams and streams.are_asked_for(), "experts": self.experts, "pipelines": self.pipelines, "hooked_outputs": self.hooked_outputs}
+        more = {"streams": self.streams and streams.are_asked_for(), "experts": self.experts, "pipelines": self.pipelines, "hooked_outputs": self.hooked_outputs,
+                "sums_losses": self.sums_losses}
         return {"events": self.events(), "frameworks": list(self.frameworks), "applied_gradients": self.applied_gradients, "accumulators": self.accumulators,
                 "weights": self.weights} | {name: True for name, has in more.items() if has}
 

@@ -47,19 +47,28 @@ def event(message: Mapping[str, Any], of: Configuration) -> Forward | Backward |
         if "as" in arguments:
             arguments["as_"] = arguments.pop("as")  # reserved in Python
         return arguments
+    given = taking_part(message, message["number"], of)
+    further = tuple(Forward(message["number"], one.get("micro_batch", 0), **taking_part(one, message["number"], of)) for one in message.get("further") or ())
+    if name == "backward" and arguments.get("summed", 1) != 1 + len(further):
+        raise ProtocolError(f"event {message['number']} sums {arguments['summed']} losses, and has {len(further)} behind the first")
+    try:
+        return Forward(number=message["number"], **arguments | given) if name == "forward" else Backward(number=message["number"], further=further, **arguments | given)
+    except TypeError as error:
+        raise ProtocolError(f"event {message['number']}, {name!r}: {error}") from None
+
+
+def taking_part(message: Mapping[str, Any], number: int, of: Configuration) -> dict[str, Any]:
+    """Which parameters a forward uses, and their gradients."""
     gradients = {}
     for text, data in (message.get("gradients") or {}).items():
         p = int(text)
         if not 0 <= p < len(of.parameters):
-            raise ProtocolError(f"event {message['number']} has a gradient of parameter {p}; there are {len(of.parameters)}")
+            raise ProtocolError(f"event {number} has a gradient of parameter {p}; there are {len(of.parameters)}")
         gradients[p] = fp32(data, of.parameters[p].numel, f"gradient {p}")
-    arguments["uses"] = tuple(arguments.get("uses", ()))
-    if not all(0 <= p < len(of.parameters) for p in arguments["uses"]):
-        raise ProtocolError(f"event {message['number']} uses parameters that there are not")
-    try:
-        return (Forward if name == "forward" else Backward)(number=message["number"], gradients=gradients, **arguments)
-    except TypeError as error:
-        raise ProtocolError(f"event {message['number']}, {name!r}: {error}") from None
+    uses = tuple(message["uses"] if "uses" in message else (message.get("arguments") or {}).get("uses", ()))
+    if not all(0 <= p < len(of.parameters) for p in uses):
+        raise ProtocolError(f"event {number} uses parameters that there are not")
+    return {"uses": uses, "gradients": gradients}
 
 
 def error(raised: BaseException) -> dict[str, str]:

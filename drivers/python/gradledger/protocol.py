@@ -23,7 +23,7 @@ FROM_COMMAND: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("start", "rank world_size errors", ""),
         ("end", "rank", ""),
         ("configure", "run engine parameters model_dtype", "groups linear observe seed streams"),
-        ("event", "number name", "arguments gradients"),
+        ("event", "number name", "arguments gradients further"),
         ("finish", "", "number"),
         ("result", "id data", ""),
         ("refused", "id error", ""),

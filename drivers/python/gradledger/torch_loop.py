@@ -24,6 +24,7 @@ class TorchLoop(Driver):
     applied_gradients = True
     accumulators = True
     weights = True
+    sums_losses = True
     preload: tuple[str, ...] = ("torch._dynamo",)  # any optimizer imports it
     config_keys: frozenset[str] = frozenset()  # of engine.config, besides grad_scaler
     lays_out_ranks = False  # it knows tensor-parallel ranks
@@ -149,13 +150,19 @@ class TorchLoop(Driver):
 
     def loss_of(self, event: Backward) -> tuple[Graph, torch.Tensor]:
         if event.of is None:
-            graph = Graph.of(event)
-            return graph, self.loss(graph)
+            graph = Graph.of(event, sums_losses=True)
+            return graph, self.sum_of(event, self.loss(graph))
         if event.of not in self.losses:
             raise Refused(f"a backward of event {event.of}, which was no forward of this rank")
         if event.phases != 1:
             raise Refused("phases belong to the forward, which was run before")
         return self.losses[event.of]
+
+    def sum_of(self, event: Backward, first: torch.Tensor) -> torch.Tensor:
+        """Of the losses of several micro-batches, each with a forward of its own."""
+        if event.further and (event.phases != 1 or event.raises_after is not None):
+            raise Refused("phases, or an exception, in a backward of the sum of several losses; expected sum_of 1")
+        return sum((self.loss(Graph.of(one)) for one in event.further), first)
 
     # ---- blocks
 

@@ -213,14 +213,18 @@ class Command:
         return [{rank: self.ranks[rank].receive() for rank in self.ranks} for _ in events]
 
     def messages_of(self, name: str, gradients: Mapping[int, Mapping[int, Sequence[float]]] | None = None, ranks: Sequence[int] | None = None,
-                    **arguments: Any) -> dict[int, dict[str, Any]]:
-        """`gradients` by rank and parameter; they are used in the reverse order of parameters."""
+                    further: Sequence[Mapping[int, Mapping[int, Sequence[float]]]] = (), **arguments: Any) -> dict[int, dict[str, Any]]:
+        """`gradients` by rank and parameter; they are used in the reverse order of parameters. `further`: those of the other losses of a sum."""
         messages = {}
         for rank in self.ranks if ranks is None else ranks:
             own = (gradients or {}).get(rank, {})
             of_gradients = {"micro_batch": 0, "uses": sorted(own, reverse=True)} if name in ("forward", "backward") else {}
             messages[rank] = {"type": "event", "number": self.number, "name": name, "arguments": of_gradients | arguments,
                               "gradients": {str(p): fp32(values) for p, values in own.items()}}
+            if further:
+                messages[rank]["arguments"]["summed"] = 1 + len(further)
+                messages[rank]["further"] = [{"micro_batch": number, "uses": sorted(one[rank], reverse=True), "gradients": {str(p): fp32(v) for p, v in one[rank].items()}}
+                                             for number, one in enumerate(further, 1)]
         self.number += 1
         return messages
 

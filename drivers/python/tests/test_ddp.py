@@ -49,6 +49,17 @@ def test_a_term_around_the_outputs_is_averaged_too(command):
             ok(command.event("zero_grad", of="optimizer"))
 
 
+def test_one_backward_of_a_sum_of_losses_is_reduced_once(command):
+    """The second loss uses one parameter alone, and its forward looks for no other; the backward reaches all."""
+    for config in ({}, {"gradient_as_bucket_view": True}, {"static_graph": True}):
+        configure(command, config)
+        for answer in ok(command.event("backward", GIVEN, further=[{rank: {0: [4, 4, 4], 1: [6, 2]} for rank in GIVEN}])).values():
+            assert shown(answer, "replicated") == {"a.grad": [6, 6, 6], "b.grad": [21, 8]}
+    configure(command)
+    for answer in ok(command.event("backward", GIVEN, further=[{rank: {1: [6, 2]} for rank in GIVEN}])).values():
+        assert shown(answer, "replicated") == {"a.grad": [2, 2, 2], "b.grad": [21, 8]}
+
+
 def test_a_parameter_that_is_looked_for_at_the_outputs_alone_is_ready_twice(command):
     parameters = [{"name": "a", "numel": 3}, {"name": "b", "numel": 2, "hooked_outputs": 0}]
     configure(command, {"find_unused_parameters": True}, parameters)

@@ -59,7 +59,7 @@ def test_what_needs_a_wrapper_is_not_offered(command):
     assert command.event("enter_no_sync")[0]["error"]["type"] == "Refused"
 
 
-@pytest.mark.parametrize("arguments", [{"summed": 2}, {"scale_wrt_gas": False}])
+@pytest.mark.parametrize("arguments", [{"direct": True, "of": 7}, {"scale_wrt_gas": False}])
 def test_a_backward_that_torch_does_not_have_is_refused(command, arguments):
     ok(command.configure(PARAMETERS, {"framework": "torch", "config": {}}))
     assert command.event("backward", GIVEN, **arguments)[0]["error"]["type"] == "Refused"

@@ -127,6 +127,9 @@ std::optional<InputError> zero_from_json(const json& zero, const std::string& wh
   if (auto error = take_count(zero, "sub_group_size", out.sub_group_size, where)) return error;
   if (zero.contains("offload_optimizer") && zero["offload_optimizer"]["device"] == "cpu") out.offload_optimizer = OffloadDevice::cpu;
   if (zero.contains("offload_optimizer")) take(zero["offload_optimizer"], "pin_memory", out.offload_pin_memory);
+  // zero/config.py: DeepSpeedZeroConfig.offload_ratio_check, at 0.19.8
+  if (out.stage != 3 && zero.contains("offload_optimizer") && zero["offload_optimizer"].value("ratio", 1.0) < 1.0)
+    return InputError{where + "/offload_optimizer/ratio", "is refused by DeepSpeed below stage 3; expected it left out, or 1"};
   if (!zero.contains("offload_param")) return std::nullopt;
   const std::string device = zero["offload_param"]["device"];
   if (device == "nvme") return InputError{where + "/offload_param/device", "is \"nvme\", which is not modelled; expected \"none\" or \"cpu\""};

@@ -151,7 +151,8 @@ Result<DriverHello> hello_from(const json& message) {
     out.versions[package] = version;
   }
   const json& can = message["capabilities"];
-  if (auto problem = keys_problem(can, {"events", "frameworks"}, {"applied_gradients", "accumulators", "weights", "streams", "experts", "pipelines", "hooked_outputs"}))
+  if (auto problem =
+          keys_problem(can, {"events", "frameworks"}, {"applied_gradients", "accumulators", "weights", "streams", "experts", "pipelines", "hooked_outputs", "sums_losses"}))
     return wrong("/capabilities" + problem->where, problem->message);
   for (const auto& [key, into] : {std::pair{"events", &out.events}, {"frameworks", &out.frameworks}}) {
     if (!all_texts(can[key])) return wrong(std::string("/capabilities/") + key, "expected a list of texts");
@@ -163,7 +164,8 @@ Result<DriverHello> hello_from(const json& message) {
                                   {"streams", &out.streams},
                                   {"experts", &out.experts},
                                   {"pipelines", &out.pipelines},
-                                  {"hooked_outputs", &out.hooked_outputs}}) {
+                                  {"hooked_outputs", &out.hooked_outputs},
+                                  {"sums_losses", &out.sums_losses}}) {
     const json value = can.value(key, json(false));
     if (!value.is_boolean()) return wrong(std::string("/capabilities/") + key, "expected true or false");
     *into = value;

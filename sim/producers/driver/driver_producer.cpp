@@ -31,9 +31,13 @@ void DriverProducer::require_what_the_driver_can() const {
                                                                                 : "";
     if (*asks) throw NotRun(true, fmt::format("driver {} has nothing for /parameters/{}/{}", hello.driver, p, asks));
   }
-  for (std::uint32_t e = 0; e < timeline_.events.size(); ++e)
+  for (std::uint32_t e = 0; e < timeline_.events.size(); ++e) {
+    const std::string& item = timeline_.pointers[timeline_.events[e].item];
     if (const std::string event = event_name(timeline_.events[e]); !hello.events.contains(event))
-      throw NotRun(true, fmt::format("driver {} cannot do {}, which {} asks for", hello.driver, event, timeline_.pointers[timeline_.events[e].item]));
+      throw NotRun(true, fmt::format("driver {} cannot do {}, which {} asks for", hello.driver, event, item));
+    if (const auto* backward = timeline_.events[e].as<events::Backward>(); backward && backward->summed != 1 && !hello.sums_losses)
+      throw NotRun(true, fmt::format("driver {} has nothing for {}/backward/sum_of", hello.driver, item));
+  }
 }
 
 RunSummary DriverProducer::run(const GradientSource& source, const RunOptions& options, TraceSink& sink) {

@@ -125,17 +125,27 @@ json RankScript::message(std::uint32_t event, const GradientSource& source) cons
   json out{{"type", "event"}, {"number", event}, {"name", event_name(timeline_.events[event])}, {"arguments", arguments(event)}};
   const auto ordinal = ordinal_of(event);
   if (!ordinal && !timeline_.events[event].is<events::Forward>()) return out;
-  // Of a tied parameter there is one gradient, however often it is used.
-  json gradients = json::object();
+  out["gradients"] = gradients(ordinal, source);
+  const auto* backward = timeline_.events[event].as<events::Backward>();
+  for (std::uint32_t i = 1; backward && i < backward->summed; ++i) {
+    const std::uint32_t of = *ordinal + i;
+    out["further"].push_back(
+        {{"micro_batch", timeline_.backwards[of].micro_batch[rank_]}, {"uses", timeline_.ready_order(scenario_, of, rank_)}, {"gradients", gradients(of, source)}});
+  }
+  return out;
+}
+
+// Of a tied parameter there is one gradient, however often it is used.
+json RankScript::gradients(std::optional<std::uint32_t> ordinal, const GradientSource& source) const {
+  json out = json::object();
   for (const std::uint32_t use : ordinal ? timeline_.ready_order(scenario_, *ordinal, rank_) : all_uses()) {
     const std::uint32_t p = scenario_.parameters[use].tied_to.value_or(use);
     const std::string key = std::to_string(p);
-    if (gradients.contains(key)) continue;
+    if (out.contains(key)) continue;
     std::vector<double> values(scenario_.parameters[p].numel);
     if (ordinal) source.gradient(*ordinal, rank_, p, 0, values);
-    gradients[key] = bytes_of(values);
+    out[key] = bytes_of(values);
   }
-  out["gradients"] = std::move(gradients);
   return out;
 }
 

@@ -42,6 +42,7 @@ class RankScript {
   std::optional<std::uint32_t> ordinal_of(std::uint32_t event) const;
   // Of a forward whose backward this rank never runs: all that it has, in the order in which gradients would be ready.
   std::vector<std::uint32_t> all_uses() const;
+  nlohmann::json gradients(std::optional<std::uint32_t> ordinal, const GradientSource& source) const;  // by parameter; zeros of a forward without a backward
 
   const Scenario& scenario_;
   const Timeline& timeline_;

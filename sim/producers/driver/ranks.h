@@ -41,6 +41,7 @@ struct DriverHello {
   bool experts = false;         // parameters of experts may be on some of its ranks
   bool pipelines = false;       // parameters may live on the ranks of one stage alone
   bool hooked_outputs = false;  // a model may have several outputs, and terms of the loss go around them
+  bool sums_losses = false;     // one backward may be of the losses of several forwards
 };
 
 class DriverRanks {

@@ -189,9 +189,17 @@ void DistributedDataParallel::autograd(const events::Backward& event, const Pass
   std::vector<std::uint32_t> ready;
   // The graph is the forward's, whatever a later backward of it says.
   const std::uint32_t first = event.own_forward ? event.ordinal : graphs_[event.of].ordinal;
-  for (std::uint32_t i = 0; i < event.summed; ++i)
+  const auto in_an_earlier_graph = [&](std::uint32_t i, std::uint32_t p) {
+    for (std::uint32_t j = 0; j < i; ++j)
+      if (timeline.in_graph(scenario(), first + j, context_.rank, parameter(p).tied_to.value_or(p))) return true;
+    return false;
+  };
+  // Of several forwards the nodes of the last were made last, and come first. A gradient is whole in the graph of the first that uses the parameter.
+  for (std::uint32_t i = event.summed; i-- > 0;)
     for (const std::uint32_t p : timeline.ready_order(scenario(), first + i, context_.rank))
-      if (std::find(ready.begin(), ready.end(), p) == ready.end() && (event.own_forward || timeline.used(scenario(), event.ordinal, context_.rank, p))) ready.push_back(p);
+      if (!in_an_earlier_graph(i, p) && std::find(ready.begin(), ready.end(), p) == ready.end() &&
+          (event.own_forward || timeline.used(scenario(), event.ordinal, context_.rank, p)))
+        ready.push_back(p);
   std::uint32_t done = 0;
   for (const std::uint32_t p : ready) {
     if (event.raises_after && done++ == *event.raises_after) break;
@@ -206,7 +214,7 @@ void DistributedDataParallel::autograd(const events::Backward& event, const Pass
 void DistributedDataParallel::accumulate_grad(const events::Backward& event, const Pass& pass, std::uint32_t p) {
   if (p == delayed_hook_) reduce_delayed(pass);
   std::vector<std::uint32_t> terms;
-  for (std::uint32_t i = 0; i < event.summed; ++i)
+  for (std::uint32_t i = event.summed; i-- > 0;)
     if (context_.timeline->used(scenario(), event.ordinal + i, context_.rank, p)) terms.push_back(event.ordinal + i);
   Tensor& grad = gradients_.grad[p];
   const bool defined = grad.defined();

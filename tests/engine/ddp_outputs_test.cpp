@@ -69,6 +69,8 @@ TEST(ddp_outputs, a_parameter_that_they_do_not_reach_is_marked_ready_twice_where
   EXPECT_EQ(out.errors.front(), "Expected to mark a variable ready only once. Parameter at index 0 has been marked as ready twice.");
   EXPECT_EQ(outcome_of(ddp_loop(with_router, looks, json::array({{{"no_sync", json::array({two_backwards[0], two_backwards[1]})}}}))).errors, std::vector<std::string>{})
       << "the reducer does not look in no_sync";
+  const json inside = {{"find_unused_parameters", true}, {"backward_in_forward", true}};
+  EXPECT_EQ(outcome_of(ddp_loop(with_router, inside, two_backwards)).errors, std::vector<std::string>{}) << "a loop that prepares the reducer has the loss at hand";
 }
 
 // static_graph sets its first reduction off from what wraps the outputs.

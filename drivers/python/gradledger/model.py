@@ -20,6 +20,7 @@ class Graph:
         self.spread: Mapping[int, Callable[[torch.Tensor], torch.Tensor]] = {}  # by parameter: of what this rank has of a gradient, the tensor that ranks have together
         self.raises_after: int | None = None  # set before the backward
         self.begin: torch.Tensor | None = None  # what the first use takes whose input requires no gradient
+        self.inside: Callable[[torch.Tensor | tuple[torch.Tensor, ...]], None] | None = None  # called with the outputs, before the forward returns them
 
     def before(self, event: Backward) -> None:
         """Another backward of the same graph is another contribution: it has gradients of its own, in the order of the graph."""
@@ -86,6 +87,12 @@ class LinearModel(torch.nn.Module):
         return (configuration.parameters[p].numel,)
 
     def forward(self, graph: Graph, start: torch.Tensor | None = None) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        outputs = self.outputs(graph, start)
+        if graph.inside is not None:
+            graph.inside(outputs)
+        return outputs
+
+    def outputs(self, graph: Graph, start: torch.Tensor | None = None) -> torch.Tensor | tuple[torch.Tensor, ...]:
         if any(outputs != 1 for outputs in self.passes):
             return self.several_outputs(graph)
         loss, terms = self.begin(graph, start), self.terms(graph)

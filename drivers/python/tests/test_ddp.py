@@ -60,6 +60,14 @@ def test_one_backward_of_a_sum_of_losses_is_reduced_once(command):
         assert shown(answer, "replicated") == {"a.grad": [2, 2, 2], "b.grad": [21, 8]}
 
 
+def test_a_backward_inside_the_forward_does_not_pass_the_wrapper_and_a_static_graph_reduces_nothing(command):
+    for config, means in (({}, True), ({"find_unused_parameters": True}, True), ({"static_graph": True}, False)):
+        configure(command, config | {"backward_in_forward": True})
+        for rank, answer in ok(command.event("backward", GIVEN)).items():
+            assert shown(answer, "replicated") == (MEAN if means else {"a.grad": GIVEN[rank][0], "b.grad": GIVEN[rank][1]})
+    assert "backward_in_forward" in command.event("backward", GIVEN, of=3)[0]["error"]["text"]
+
+
 def test_a_parameter_that_is_looked_for_at_the_outputs_alone_is_ready_twice(command):
     parameters = [{"name": "a", "numel": 3}, {"name": "b", "numel": 2, "hooked_outputs": 0}]
     configure(command, {"find_unused_parameters": True}, parameters)

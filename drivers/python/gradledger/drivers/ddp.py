@@ -9,7 +9,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import optimizers
-from ..driver import Buffer, Configuration, Refused
+from ..driver import Backward, Buffer, Configuration, Refused
 from ..inside_backwards import InsideBackwards, in_hooks
 from ..meshes import meshes_of
 from ..model import Graph, LinearModel
@@ -19,7 +19,8 @@ from ..torch_loop import TorchLoop
 
 ARGUMENTS = ("bucket_cap_mb", "bucket_cap_mb_list", "find_unused_parameters", "gradient_as_bucket_view", "static_graph", "batched_grad_copy",
              "lazy_bucket_allocation", "skip_all_reduce_unused_params")
-CONFIG_KEYS = frozenset(ARGUMENTS) | {"comm_hook", "PowerSGDState", "rows", "optimizer_in_backward", "post_accumulate_grad_hook", "delay_all_reduce", "plain"}
+CONFIG_KEYS = frozenset(ARGUMENTS) | {"comm_hook", "PowerSGDState", "rows", "optimizer_in_backward", "post_accumulate_grad_hook", "delay_all_reduce", "plain",
+                                       "backward_in_forward"}
 
 
 def summing_hook(state, bucket):  # no annotations: PyTorch compares them, and here they would be texts
@@ -70,6 +71,32 @@ class Ddp(TorchLoop):
         for key in ARGUMENTS:
             if config.get(key) and key not in known:
                 raise Refused(f"PyTorch {torch.__version__} has no {key}")
+
+    def backward(self, event: Backward) -> None:
+        if not self.configuration.config.get("backward_in_forward"):
+            return super().backward(event)
+        if event.of is not None:
+            raise Refused("a forward of its own beside engine.config.backward_in_forward; expected backward, which runs its own")
+        graph = Graph.of(event)
+        graph.before(event)
+        graph.inside = lambda outputs: self.backward_inside(event, self.model.loss_of(outputs, graph))
+        reduces = self.module.require_backward_grad_sync
+        try:
+            self.module(graph)
+        finally:
+            self.module.require_backward_grad_sync = reduces
+
+    def backward_inside(self, event: Backward, loss: torch.Tensor) -> None:
+        """As Lightning does where the user calls backward in a training step: what the wrapper does behind a forward comes before the backward, and not again."""
+        if self.module.require_backward_grad_sync:
+            self.module.require_forward_param_sync = True
+            self.module.reducer._rebuild_buckets()
+            searches = self.module.find_unused_parameters and not self.module.static_graph
+            self.module.reducer.prepare_for_backward([loss] if searches else [])
+        else:
+            self.module.require_forward_param_sync = False
+        self.module.require_backward_grad_sync = False
+        self.backward_of(event, loss)
 
     def loss(self, graph: Graph) -> torch.Tensor:
         return self.model.loss_of(super().loss(graph), graph)

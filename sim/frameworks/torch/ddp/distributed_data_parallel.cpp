@@ -116,7 +116,8 @@ void DistributedDataParallel::forward(const Pass& pass, std::uint32_t ordinal) {
   if (require_backward_grad_sync_) {
     std::vector<std::uint32_t> reachable;
     for (std::uint32_t p = 0; p < parameter_count(); ++p) {
-      if (parameter(p).hooked_outputs == 0) continue;  // a loop keeps its term, as a router's loss, and adds it behind the forward
+      // A loop keeps its term, as a router's loss, and adds it behind the forward. One that prepares the reducer itself does so with the loss.
+      if (parameter(p).hooked_outputs == 0 && !config_->backward_in_forward) continue;
       const bool held = parameter(p).has_gradient() && context_.timeline->contract.holds(context_.rank, p);
       if (ordinal == no_index ? held : context_.timeline->in_graph(scenario(), ordinal, context_.rank, p)) reachable.push_back(p);
     }

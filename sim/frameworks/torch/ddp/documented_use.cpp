@@ -198,7 +198,7 @@ class Walk final : public UseWalk {
     std::size_t around = 0, through = 0;
     for (std::uint32_t p = 0; p < uses.size(); ++p)
       if (uses[p]) ++(scenario_.parameters[p].hooked_outputs == 0 ? around : through);
-    return around > 0 && (config_.static_graph ? through == 0 : config_.find_unused_parameters && !deferred);
+    return around > 0 && !config_.backward_in_forward && (config_.static_graph ? through == 0 : config_.find_unused_parameters && !deferred);
   }
 
   void graph(const events::Backward& e, std::uint32_t rank, RankUse& u, bool deferred) {

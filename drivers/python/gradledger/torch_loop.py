@@ -131,13 +131,13 @@ class TorchLoop(Driver):
         return self.module(graph)
 
     def backward(self, event: Backward) -> None:
-        if not event.scale_wrt_gas:
-            raise Refused("scale_wrt_gas is an argument of DeepSpeed's")
         graph, loss = self.loss_of(event)
         graph.before(event)
         self.backward_of(event, loss)
 
     def backward_of(self, event: Backward, loss: torch.Tensor) -> None:
+        if not event.scale_wrt_gas:
+            raise Refused("scale_wrt_gas is an argument of DeepSpeed's")
         self.norm = None  # that of a clip before it is of other gradients than a step behind it applies
         if event.loss_factor != 1.0:
             loss = loss * event.loss_factor

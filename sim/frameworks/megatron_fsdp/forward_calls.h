@@ -1,7 +1,6 @@
 // Which modules a forward calls, in which order: that of the model that the drivers run. Of both versions.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -21,31 +20,31 @@ struct ModuleCall {
 // calls_unused: units of which nothing is used are called too.
 std::vector<ModuleCall> forward_calls(const EngineContext& context, const Layout& layout, std::uint32_t backward, bool calls_unused);
 
-// Goes through a backward from the last call to the first.
+// Goes through a backward from the last call to the first, and in each from the last parameter to the first, as their gradients become ready.
 class CallsBackwards {
  public:
   explicit CallsBackwards(const std::vector<ModuleCall>& calls) : calls_(calls), at_(calls.size()) {}
 
-  // begin(call) of each call down to that which has the parameter, or of all that are left; end(call) of each that it leaves.
+  // begin(call) of each call down to that whose next parameter this is, or of all that are left; end(call) of each that it leaves.
   template <class Begin, class End>
   void up_to(std::uint32_t parameter, Begin&& begin, End&& end) {
-    while (!has(parameter)) {
+    while (!takes(parameter)) {
       if (at_ < calls_.size()) end(calls_[at_]);
-      if (at_ == 0) {
-        at_ = calls_.size();
-        return;
-      }
+      if (at_ == 0) return;
       begin(calls_[--at_]);
+      left_ = calls_[at_].parameters.size();
     }
   }
 
  private:
-  bool has(std::uint32_t parameter) const {
-    return at_ < calls_.size() && std::find(calls_[at_].parameters.begin(), calls_[at_].parameters.end(), parameter) != calls_[at_].parameters.end();
+  bool takes(std::uint32_t parameter) {
+    if (left_ == 0 || calls_[at_].parameters[left_ - 1] != parameter) return false;
+    --left_;
+    return true;
   }
 
   const std::vector<ModuleCall>& calls_;
-  std::size_t at_;
+  std::size_t at_, left_ = 0;  // the call, and its parameters that are to come
 };
 
 }  // namespace gradledger::megatron_fsdp

@@ -81,7 +81,7 @@ class MegatronFsdpFramework final : public Framework {
   std::span<const BufferFamily> buffer_families() const override { return megatron_fsdp_buffer_families(); }
   // Weights, gathered ones and masters, a whole gradient, its buffer, a bucket and its copies, the gradient of the step, moments; each group padded.
   std::uint64_t rank_bytes(const Scenario& scenario) const override {
-    return (scenario.numel() + scenario.parameters.size() * owners_of(scenario, config_of(scenario))) * 11 * size_of(Dtype::float32);
+    return (scenario.numel() + scenario.parameters.size() * owners_of(scenario, config_of(scenario))) * 12 * size_of(Dtype::float32);
   }
   std::optional<std::uint32_t> stage(const Scenario& scenario) const override { return static_cast<std::uint32_t>(config_of(scenario).zero_dp_strategy); }
   std::string described(const Scenario& scenario) const override {

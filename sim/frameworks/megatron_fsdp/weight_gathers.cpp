@@ -12,17 +12,13 @@ constexpr std::uint64_t ahead_max = 500'000'000;
 }  // namespace
 
 WeightGathers::WeightGathers(std::shared_ptr<const Setup> setup) : setup_(std::move(setup)), buckets_(this->setup().layout.groups.size()) {
-  std::uint32_t units = 0;
-  for (const ParameterGroup& each : this->setup().layout.groups) units = std::max(units, each.unit);
-  unit_recomputes_.assign(units + 1, false);
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    expects(b == 0 || group(b - 1).unit <= group(b).unit, "parameter groups lie unit by unit");
+    first_of_unit_.resize(std::max<std::size_t>(first_of_unit_.size(), group(b).unit + 1), b);
+  }
+  unit_recomputes_.assign(first_of_unit_.size(), false);
+  first_of_unit_.push_back(buckets_.size());
   layer_recomputes_.assign(this->setup().parameter_count(), false);
-}
-
-std::vector<std::size_t> WeightGathers::buckets_of(std::uint32_t unit) const {
-  std::vector<std::size_t> out;
-  for (std::size_t b = 0; b < buckets_.size(); ++b)
-    if (group(b).unit == unit) out.push_back(b);
-  return out;
 }
 
 // ---- forward ------------------------------------------------------------------------------------------------------------------------
@@ -35,14 +31,14 @@ void WeightGathers::forward(const std::vector<ModuleCall>& calls, TensorTable& t
   for (const ModuleCall& call : calls) {
     if (call.module == 0) {
       for (const std::uint32_t p : call.parameters)
-        if (!own) unshard({setup().layout.group_of[p]}, !layer_recomputes_[p], Order::forward, tensors, w);
+        if (const std::size_t b = setup().layout.group_of[p]; !own) unshard({b, b + 1}, !layer_recomputes_[p], Order::forward, tensors, w);
       continue;
     }
-    const std::vector<std::size_t> buckets = buckets_of(call.module);
+    const Stretch buckets = buckets_of(call.module);
     unshard(buckets, !unit_recomputes_[call.module], Order::forward, tensors, w);
-    for (const std::size_t b : buckets) {
+    for (std::size_t b = buckets.begin; b < buckets.end; ++b) {
       if (!unit_recomputes_[call.module]) release(b, tensors, w);
-      else if (setup().behaviour.releases_recomputed && buckets_[b].status != Status::empty) buckets_[b].releasable = true;
+      else if (setup().behaviour.releases_recomputed && buckets_[b].status != Status::empty) mark(b, true);
     }
   }
 }
@@ -54,8 +50,7 @@ void WeightGathers::begin_backward() {
   unit_recomputes_.assign(unit_recomputes_.size(), true);
   if (setup().behaviour.marks_all_modules) layer_recomputes_.assign(layer_recomputes_.size(), true);
   else unit_recomputes_[0] = false;
-  for (std::size_t b = 0; b < buckets_.size(); ++b)
-    if (group(b).unit != 0) buckets_[b].releasable = true;
+  for (std::size_t b = first_of_unit_[1]; b < buckets_.size(); ++b) mark(b, true);
 }
 
 void WeightGathers::pre_backward(const ModuleCall& call, TensorTable& tensors, ProgramWriter& w) {
@@ -66,7 +61,8 @@ void WeightGathers::pre_backward(const ModuleCall& call, TensorTable& tensors, P
 
 void WeightGathers::post_backward(const ModuleCall& call, TensorTable& tensors, ProgramWriter& w) {
   if (!shards_weights() || call.module == 0) return;
-  for (const std::size_t b : buckets_of(call.module)) release(b, tensors, w);
+  const Stretch buckets = buckets_of(call.module);
+  for (std::size_t b = buckets.begin; b < buckets.end; ++b) release(b, tensors, w);
   unit_recomputes_[call.module] = false;
 }
 
@@ -75,7 +71,7 @@ void WeightGathers::reset(TensorTable& tensors, ProgramWriter& w) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) wait(b, w);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     // What is of no unit keeps its memory, and is gathered again all the same.
-    if (group(b).unit != 0) buckets_[b].releasable = true;
+    if (group(b).unit != 0) mark(b, true);
     else buckets_[b].status = Status::empty;
   }
   recycle(tensors, w);
@@ -83,40 +79,38 @@ void WeightGathers::reset(TensorTable& tensors, ProgramWriter& w) {
 
 // ---- gathers ------------------------------------------------------------------------------------------------------------------------
 
-// One after the other as the model lists them, from the first of those wanted on or from the last of them back, each with all of its unit.
-void WeightGathers::add_ahead(std::vector<std::size_t>& buckets, Order order) const {
-  std::vector<bool> in(buckets_.size());
-  for (const std::size_t b : buckets) in[b] = true;
-  std::uint64_t added = 0;
-  const std::size_t from = order == Order::forward ? buckets.front() : buckets.back();
-  while (added < ahead_max) {
-    std::size_t next = from;
-    while (next < in.size() && in[next]) order == Order::forward ? ++next : --next;  // before the first there is none either
-    if (next >= in.size()) break;
-    for (std::size_t b = 0; b < in.size(); ++b) {
-      if (in[b] || (b != next && (group(b).unit == 0 || group(b).unit != group(next).unit))) continue;
-      in[b] = true;
-      added += group(b).numel;
-    }
-  }
-  buckets.clear();
-  for (std::size_t b = 0; b < in.size(); ++b)
-    if (in[b]) buckets.push_back(b);
+void WeightGathers::mark(std::size_t bucket, bool releasable) {
+  releasable_ += releasable;
+  releasable_ -= std::exchange(buckets_[bucket].releasable, releasable);
 }
 
-void WeightGathers::unshard(const std::vector<std::size_t>& wanted, bool ahead, Order order, TensorTable& tensors, ProgramWriter& w) {
-  if (wanted.empty()) return;
-  for (const std::size_t b : wanted) buckets_[b].releasable = false;
-  std::vector<std::size_t> buckets = wanted;
-  if (ahead) add_ahead(buckets, order);
-  std::erase_if(buckets, [&](std::size_t b) { return buckets_[b].status != Status::empty; });
-  while (!buckets.empty()) {
-    const std::uint32_t unit = group(buckets.front()).unit;
-    const auto rest = unit == 0 ? buckets.begin() + 1 : std::stable_partition(buckets.begin(), buckets.end(), [&](std::size_t b) { return group(b).unit == unit; });
-    gather_together({buckets.begin(), rest}, tensors, w);
-    buckets.erase(buckets.begin(), rest);
+// One after the other as the model lists them, each with all of its unit.
+WeightGathers::Stretch WeightGathers::with_those_ahead(Stretch wanted, Order order) const {
+  Stretch out = wanted;
+  for (std::uint64_t added = 0; added < ahead_max && (order == Order::forward ? out.end < buckets_.size() : out.begin > 0);) {
+    const std::size_t next = order == Order::forward ? out.end : out.begin - 1;
+    const Stretch together = group(next).unit == 0 ? Stretch{next, next + 1} : buckets_of(group(next).unit);
+    for (std::size_t b = together.begin; b < together.end; ++b) added += group(b).numel;
+    if (order == Order::forward) out.end = together.end;
+    else out.begin = together.begin;
   }
-  for (const std::size_t b : wanted) wait(b, w);
+  return out;
+}
+
+void WeightGathers::unshard(Stretch wanted, bool ahead, Order order, TensorTable& tensors, ProgramWriter& w) {
+  if (wanted.begin == wanted.end) return;
+  for (std::size_t b = wanted.begin; b < wanted.end; ++b) mark(b, false);
+  const Stretch all = ahead ? with_those_ahead(wanted, order) : wanted;
+  std::vector<std::size_t> empty, together;
+  for (std::size_t b = all.begin; b < all.end; ++b)
+    if (buckets_[b].status == Status::empty) empty.push_back(b);
+  for (std::size_t i = 0; i < empty.size(); ++i) {
+    together.push_back(empty[i]);
+    if (i + 1 < empty.size() && group(empty[i]).unit != 0 && group(empty[i + 1]).unit == group(empty[i]).unit) continue;
+    gather_together(together, tensors, w);
+    together.clear();
+  }
+  for (std::size_t b = wanted.begin; b < wanted.end; ++b) wait(b, w);
 }
 
 // The stream between shards is not told apart from that within one, which waits for it.
@@ -124,40 +118,35 @@ void WeightGathers::gather_together(const std::vector<std::size_t>& buckets, Ten
   const std::uint32_t ready = w.record();
   const OnStream on(w, Stream::all_gather);
   w.wait(ready);
-  const Layout& layout = setup().layout;
   const bool outside = setup().config->outer_sharding && outer_too_;
-  const auto memory = [&](std::size_t b) {
-    if (buckets_[b].whole.defined()) return;
-    const std::uint64_t share = Layout::share(group(b), layout.shard.size());
-    buckets_[b].whole = tensors.allocate(w, "model_weight_buffer[" + setup().parameter(group(b).parameters.front()).name + "]", group(b).dtype, group(b).numel);
-    w.fill(buckets_[b].whole.slice.part(share * layout.shard.index_of(setup().context.rank), share), 0.0);
-  };
   for (const std::size_t b : buckets) {
-    if (!outside) break;
-    memory(b);
-    collective(b, true, w);
+    if (!buckets_[b].shard.defined()) {
+      buckets_[b].shard = tensors.allocate(w, label("model_weight_buffer", b), group(b).dtype, Layout::share(group(b), setup().layout.shard.size()));
+      w.fill(buckets_[b].shard.slice, 0.0);
+    }
+    if (outside) gather_outside(b, w);
   }
   for (const std::size_t b : buckets) {
-    buckets_[b].releasable = false;
-    buckets_[b].status = Status::communicating;
+    Bucket& bucket = buckets_[b];
+    mark(b, false);
+    bucket.status = Status::communicating;
     recycle(tensors, w);
-    memory(b);
-    collective(b, false, w);
-    buckets_[b].gathered = w.record();
+    if (!bucket.whole.defined()) bucket.whole = tensors.allocate_again(w, bucket.before, group(b).dtype, group(b).numel, [&] { return label("weights bucket", b); });
+    w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::parameter, .group = setup().layout.shard.id, .input = bucket.shard.slice, .output = bucket.whole.slice});
+    bucket.gathered = w.record();
   }
 }
 
-void WeightGathers::collective(std::size_t bucket, bool outside, ProgramWriter& w) const {
-  const Layout& layout = setup().layout;
-  const std::uint64_t share = Layout::share(group(bucket), layout.shard.size());
-  const Slice whole = buckets_[bucket].whole.slice, own = whole.part(share * layout.shard.index_of(setup().context.rank), share);
-  const ProcessGroup& over = outside ? layout.outer : layout.shard;
-  const std::uint64_t part = share / layout.outer.size();
+// Of what the ranks outside of a shard step, the shard that they have together.
+void WeightGathers::gather_outside(std::size_t bucket, ProgramWriter& w) const {
+  const ProcessGroup& outer = setup().layout.outer;
+  const Slice shard = buckets_[bucket].shard.slice;
+  const std::uint64_t part = shard.numel / outer.size();
   w.collective({.kind = CollectiveKind::all_gather,
                 .purpose = Purpose::parameter,
-                .group = over.id,
-                .input = outside ? own.part(part * layout.outer.index_of(setup().context.rank), part) : own,
-                .output = outside ? own : whole});
+                .group = outer.id,
+                .input = shard.part(part * outer.index_of(setup().context.rank), part),
+                .output = shard});
 }
 
 void WeightGathers::wait(std::size_t bucket, ProgramWriter& w) {
@@ -175,8 +164,11 @@ void WeightGathers::release(std::size_t bucket, TensorTable& tensors, ProgramWri
 }
 
 void WeightGathers::recycle(TensorTable& tensors, ProgramWriter& w) {
-  for (std::size_t b = 0; b < buckets_.size(); ++b)
-    if (std::exchange(buckets_[b].releasable, false)) release(b, tensors, w);
+  for (std::size_t b = 0; releasable_ > 0 && b < buckets_.size(); ++b) {
+    if (!buckets_[b].releasable) continue;
+    mark(b, false);
+    release(b, tensors, w);
+  }
 }
 
 }  // namespace gradledger::megatron_fsdp

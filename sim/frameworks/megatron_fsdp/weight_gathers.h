@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "sim/engine/tensors.h"
@@ -32,24 +33,33 @@ class WeightGathers {
     Status status = Status::empty;
     bool releasable = false;  // by the next gather
     std::uint32_t gathered = no_index;
-    Tensor whole;
+    Tensor shard, whole;         // what the rank gives, and what it gets
+    BufferId before = no_index;  // the memory of the last gather
   };
   enum class Order : std::uint8_t { forward, backward };
+  // Buckets [begin, end): those of a unit follow each other, as their parameters do.
+  struct Stretch {
+    std::size_t begin = 0, end = 0;
+  };
 
   const Setup& setup() const { return *setup_; }
   const ParameterGroup& group(std::size_t bucket) const { return setup().layout.groups[bucket]; }
+  std::string label(const char* buffer, std::size_t bucket) const { return std::string(buffer) + "[" + setup().parameter(group(bucket).parameters.front()).name + "]"; }
   bool shards_weights() const { return setup().strategy() == Strategy::optim_grads_params; }
-  std::vector<std::size_t> buckets_of(std::uint32_t unit) const;
-  void add_ahead(std::vector<std::size_t>& buckets, Order order) const;                                                   // param_and_grad_buffer.py: next_bucket_id, at 0.6.1
-  void unshard(const std::vector<std::size_t>& wanted, bool ahead, Order order, TensorTable& tensors, ProgramWriter& w);  // param_and_grad_buffer.py: all_gather_params, at 0.6.1
-  void gather_together(const std::vector<std::size_t>& buckets, TensorTable& tensors, ProgramWriter& w);                  // param_and_grad_buffer.py: async_bucket_gather, at 0.6.1
-  void collective(std::size_t bucket, bool outside, ProgramWriter& w) const;                                              // ours: one call
-  void wait(std::size_t bucket, ProgramWriter& w);                                                                        // param_and_grad_buffer.py: wait_bucket_ready, at 0.6.1
-  void release(std::size_t bucket, TensorTable& tensors, ProgramWriter& w);                                               // param_and_grad_buffer.py: release_bucket, at 0.6.1
-  void recycle(TensorTable& tensors, ProgramWriter& w);  // param_and_grad_buffer.py: recycle_unused_buckets, at 0.6.1
+  Stretch buckets_of(std::uint32_t unit) const { return {first_of_unit_[unit], first_of_unit_[unit + 1]}; }
+  void mark(std::size_t bucket, bool releasable);
+  Stretch with_those_ahead(Stretch wanted, Order order) const;                                            // param_and_grad_buffer.py: next_bucket_id, at 0.6.1
+  void unshard(Stretch wanted, bool ahead, Order order, TensorTable& tensors, ProgramWriter& w);          // param_and_grad_buffer.py: all_gather_params, at 0.6.1
+  void gather_together(const std::vector<std::size_t>& buckets, TensorTable& tensors, ProgramWriter& w);  // param_and_grad_buffer.py: async_bucket_gather, at 0.6.1
+  void gather_outside(std::size_t bucket, ProgramWriter& w) const;                                        // param_and_grad_buffer.py: all_gather_params, at 0.6.1
+  void wait(std::size_t bucket, ProgramWriter& w);                                                        // param_and_grad_buffer.py: wait_bucket_ready, at 0.6.1
+  void release(std::size_t bucket, TensorTable& tensors, ProgramWriter& w);                               // param_and_grad_buffer.py: release_bucket, at 0.6.1
+  void recycle(TensorTable& tensors, ProgramWriter& w);                                                   // param_and_grad_buffer.py: recycle_unused_buckets, at 0.6.1
 
   std::shared_ptr<const Setup> setup_;
   std::vector<Bucket> buckets_;
+  std::size_t releasable_ = 0;              // of them
+  std::vector<std::size_t> first_of_unit_;  // by unit, and behind the last
   // Modules that are taken to compute anew in a backward, which gather nothing ahead and keep what they have. One whose input requires no gradient stays so.
   std::vector<bool> unit_recomputes_, layer_recomputes_;  // by unit, of which 0 is the root; by parameter of no unit, each in a module of its own
   std::uint32_t micro_batches_ = 0;                       // since gradients were synchronised

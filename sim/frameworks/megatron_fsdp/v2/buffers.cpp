@@ -6,6 +6,8 @@ const std::vector<BufferFamily>& v2_buffer_families() {
   using enum BufferPurpose;
   static const std::vector<BufferFamily> families{
       {"*", weights, "the model", "a rank's shard of a weight that computes"},
+      {"model_weight", weights, "the first gather", "what a rank has of the weights of a module's parameters, as a gather takes it"},
+      {"unsharded_model_weight", weights, "a gather, until the module gives it up", "the weights of a module's parameters, whole"},
       {"*.main_weight", master_weights, "a model that is not fp32", "the same in fp32, which the optimizer steps"},
       {"*.unsharded.grad", gradients, "autograd", "a rank's own gradient, until its module has all of them"},
       {"main_grad", accumulators, "initialisation, and each reduction between shards",

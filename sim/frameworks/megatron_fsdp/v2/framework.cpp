@@ -70,7 +70,7 @@ class SecondVersion final : public Framework {
 
   std::span<const BufferFamily> buffer_families() const override { return v2::v2_buffer_families(); }
   // Weights and masters, a whole gradient, what it is packed in, its shard, twice, and what a step makes of it, moments; each group padded.
-  std::uint64_t rank_bytes(const Scenario& scenario) const override { return (scenario.numel() + scenario.parameters.size() * scenario.world_size) * 10 * size_of(Dtype::float32); }
+  std::uint64_t rank_bytes(const Scenario& scenario) const override { return (scenario.numel() + scenario.parameters.size() * scenario.world_size) * 12 * size_of(Dtype::float32); }
   std::string described(const Scenario& scenario) const override {
     const std::string options = v2_config_of(scenario).json_text();
     return options == "{}" ? "default options" : "options " + options;

@@ -14,7 +14,7 @@ FsdpModules::FsdpModules(const EngineContext& context, const V2Config& config, c
   const std::vector<ParameterGroup>& all = setup().layout.groups;
   for (std::uint32_t g = 0; g < all.size(); ++g) {
     if (modules_.size() <= all[g].unit) modules_.resize(all[g].unit + 1);
-    modules_[all[g].unit].laid.push_back(g);
+    modules_[all[g].unit].laid.push_back({g, {}, no_index});
     for (std::size_t at = 0; at < all[g].parameters.size(); ++at) params_[all[g].parameters[at]] = {all[g].unit, groups_.size(), at, setup().layout.owned(all[g], at), {}, {}};
     if (!all[g].requires_grad) continue;
     modules_[all[g].unit].groups.push_back(groups_.size());
@@ -69,13 +69,15 @@ void FsdpModules::unshard(std::size_t m, ProgramWriter& w) {
   Module& module = modules_[m];
   if (module.gathered()) return;
   const OnStream on(w, Stream::all_gather);
-  for (const std::uint32_t g : module.laid) {
-    const ParameterGroup& group = setup().layout.groups[g];
-    const Tensor whole = tensors_.allocate(w, "unsharded_model_weight[" + setup().parameter(group.parameters.front()).name + "]", group.dtype, group.numel);
-    const std::uint64_t share = Layout::share(group, setup().layout.shard.size());
-    const Slice own = whole.slice.part(share * setup().layout.owner, share);
-    w.fill(own, 0.0);
-    w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::parameter, .group = setup().layout.shard.id, .input = own, .output = whole.slice});
+  for (Gathered& of : module.laid) {
+    const ParameterGroup& group = setup().layout.groups[of.group];
+    const std::string label = "[" + setup().parameter(group.parameters.front()).name + "]";
+    if (!of.shard.defined()) {
+      of.shard = tensors_.allocate(w, "model_weight" + label, group.dtype, Layout::share(group, setup().layout.shard.size()));
+      w.fill(of.shard.slice, 0.0);
+    }
+    const Tensor whole = tensors_.allocate_again(w, of.before, group.dtype, group.numel, [&] { return "unsharded_model_weight" + label; });
+    w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::parameter, .group = setup().layout.shard.id, .input = of.shard.slice, .output = whole.slice});
     module.unsharded.push_back(whole);
   }
   module.unshard_event = w.record();

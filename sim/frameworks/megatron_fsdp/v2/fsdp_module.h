@@ -33,8 +33,14 @@ class FsdpModules final : public Engine {
     Part own;                                   // what the rank steps
     Slice weights, main_weights;                // of that part; of fp32 the first alone
   };
+  // Of a group of the layout: what the rank gives to a gather, and the memory of the last one.
+  struct Gathered {
+    std::uint32_t group = 0;
+    Tensor shard;
+    BufferId before = no_index;
+  };
   struct Module {
-    std::vector<std::uint32_t> laid;  // all of its groups, in the layout
+    std::vector<Gathered> laid;       // all of its groups
     std::vector<std::size_t> groups;  // that learn
     std::size_t parameters = 0;       // of those groups
     std::vector<std::uint32_t> ready;

@@ -228,7 +228,8 @@ void DistributedDataParallel::accumulate_grad(const events::Backward& event, con
     pass.w.accumulate(grad.slice, sum.slice);
     gradients_.tensors.drop(pass.w, sum);
   }
-  if (config_->post_accumulate_grad_hook) {
+  // The wrapper takes the optimizers' own hooks away from parameters that it reduces, and from no other: one that is delayed is stepped at once.
+  if (config_->post_accumulate_grad_hook || (config_->optimizer_in_backward && !reducer_.manages(p))) {
     pass.step(p, grad.slice);
     gradients_.tensors.clear(pass.w, grad);
     stepped_ = true;

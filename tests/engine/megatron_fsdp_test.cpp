@@ -12,6 +12,7 @@
 #include "sim/frameworks/megatron_fsdp/methods.h"
 #include "sim/frameworks/megatron_fsdp/setup.h"
 #include "tests/engine/sharded_run.h"
+#include "tests/support/on_weights.h"
 
 namespace gradledger::megatron_fsdp {
 namespace {
@@ -49,6 +50,7 @@ MegatronFsdpConfig config_of(const char* text) {
 ShardedRun run_with_gathers(std::vector<ScriptItem> script, const char* config_text, const char* release = "0.6.1") {
   Scenario s = sharded_scenario(std::move(script));
   s.engine.as_of.base = release;
+  s.groups = {{"copies", {{0, 1}}}, {"shard", {{0}, {1}}}};
   const MegatronFsdpConfig config = config_of(config_text);
   EXPECT_FALSE(megatron_fsdp_refusal(s, config));
   return testing::sharded_run(
@@ -100,6 +102,36 @@ TEST(megatron_fsdp_gathers, leave_out_a_first_unit_that_the_last_backward_kept) 
   EXPECT_EQ(gathers({backward, backward}, 1, apart), "gather 3, gather 3, gather 2, gather 3, gather 3");
   EXPECT_EQ(gathers({backward, backward}, 1, apart, "0.2.3"), "gather 3, gather 3, gather 3, gather 3, gather 2");
   EXPECT_EQ(gathers({backward, finish, backward}, 2, apart), gathers({backward, backward}, 1, together));
+}
+
+// Shards of one rank, which ranks outside have half of each: a gather outside of the shard before that within, in the first micro-batch since gradients were synchronised.
+TEST(megatron_fsdp_gathers, begin_outside_of_a_shard_where_that_is_sharded_too) {
+  const std::string outer = R"({"units": [["w0", "w1", "w2"]], "mesh": ["copies", "shard"], "outer_dp_sharding_strategy": "optim")";
+  const std::string each = outer + "}", apart = outer + R"(, "sync_model_each_microbatch": false})";
+  EXPECT_EQ(gathers({backward}, 0, each.c_str()), "gather 8, gather 16, gather 8, gather 16");
+  EXPECT_EQ(gathers({backward, backward, finish, backward}, 1, apart.c_str()), "");
+  EXPECT_EQ(gathers({backward, backward, finish, backward}, 3, apart.c_str()), "gather 8, gather 16");
+}
+
+// By the size of a rank's half. From the last unit back the first one is left out: two others have 500 million elements already.
+TEST(megatron_fsdp_gathers, go_ahead_by_500_million_elements) {
+  struct Sizes final : TraceSink {
+    void collective(const CollectiveRecord& c) override {
+      if (c.rank == 0 && c.purpose == Purpose::parameter) halves.push_back(c.numel);
+    }
+    std::vector<std::uint64_t> halves;
+  };
+  json parameters = json::array();
+  for (const std::uint64_t half : {150'000'001, 150'000'002, 150'000'003, 150'000'004}) parameters.push_back({{"name", "w" + std::to_string(half % 10)}, {"numel", 2 * half}});
+  Sizes seen;
+  testing::run_on_weights({{"name", "large"},
+                           {"world_size", 2},
+                           {"parameters", parameters},
+                           {"engine", {{"framework", "megatron-fsdp"}, {"config", json::object()}, {"optimizer", {{"type", "SGD"}, {"lr", 1.0}}}}},
+                           {"script", json::array({{{"backward", json::object()}}})}},
+                          seen);
+  const std::uint64_t n = 150'000'000;
+  EXPECT_EQ(seen.halves, (std::vector<std::uint64_t>{n + 1, n + 2, n + 3, n + 4, n + 2, n + 3, n + 4, n + 1}));
 }
 
 TEST(megatron_fsdp_gathers, go_ahead_no_more_from_a_root_that_a_backward_marked) {

@@ -28,9 +28,9 @@ constexpr std::array of_releases{
     SwitchInfo{"reduces_again_no_shard", &Behaviour::reduces_again_no_shard, "0.5.0", "megatron-fsdp 0.5.0",
                "no_shard without overlap_grad_reduce: finish_grad_sync() reduces again what the backward has reduced"},
     SwitchInfo{"releases_recomputed", &Behaviour::releases_recomputed, "0.3.0", "megatron-fsdp 0.3.0",
-               "the forward of a unit that is taken to compute anew gives up its weights, with the next gather; else they stay"},
+               "a unit that a backward left marked for activation recomputation gives up its weights behind its forward, with the next gather; else they stay"},
     SwitchInfo{"marks_all_modules", &Behaviour::marks_all_modules, "0.5.0", "megatron-fsdp 0.5.0",
-               "a backward marks every module as one that computes anew, so that it gathers nothing ahead in later forwards; else units alone"},
+               "a backward marks every module for activation recomputation, so that it gathers nothing ahead in later forwards; else units alone"},
     // What some releases had otherwise than those before and those behind them.
     SwitchInfo{"averages_in_collective", &Behaviour::averages_in_collective, "0.3.0", "megatron-fsdp 0.3.0",
                "average_in_collective is served; else it is refused with an AttributeError", "0.5.0", "megatron-fsdp 0.5.0"},

@@ -24,8 +24,8 @@ struct Behaviour {
   Watched<bool> steps_when_made{true};          // the optimizer's state is made by a step with zeros; false: by its first step
   Watched<bool> takes_frozen{true};             // parameters that do not learn
   Watched<bool> keeps_param_groups{true};       // of an optimizer that fully_shard_optimizer() extends; false: one group takes their place
-  Watched<bool> marks_all_modules{true};        // a backward marks every module, which then gathers nothing ahead; false: units alone
-  Watched<bool> releases_recomputed{true};      // what is taken to compute anew gives up its weights behind the forward
+  Watched<bool> marks_all_modules{true};        // a backward marks every module for activation recomputation; false: units alone
+  Watched<bool> releases_recomputed{true};      // what is marked so gives up its weights behind the forward
   // Of reports: no release is taken to have them otherwise.
   Watched<bool> waits_for_outer{true};        // the end of a backward waits for the reduction between shards
   Watched<bool> overwrites_main_grad{false};  // a fused kernel writes over main_grad where it is the accumulator

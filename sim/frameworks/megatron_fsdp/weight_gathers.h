@@ -60,7 +60,8 @@ class WeightGathers {
   std::vector<Bucket> buckets_;
   std::size_t releasable_ = 0;              // of them
   std::vector<std::size_t> first_of_unit_;  // by unit, and behind the last
-  // Modules that are taken to compute anew in a backward, which gather nothing ahead and keep what they have. One whose input requires no gradient stays so.
+  // Modules that a backward marked for activation recomputation, in whose forwards nothing is gathered ahead. The end of a unit's backward takes the mark away; a unit
+  // whose input requires no gradient has no such end, and stays marked in the forwards behind it.
   std::vector<bool> unit_recomputes_, layer_recomputes_;  // by unit, of which 0 is the root; by parameter of no unit, each in a module of its own
   std::uint32_t micro_batches_ = 0;                       // since gradients were synchronised
   bool outer_too_ = true;                                 // a gather begins outside of the shard

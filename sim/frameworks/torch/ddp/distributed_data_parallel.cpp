@@ -187,20 +187,20 @@ void DistributedDataParallel::end_of_backward(const Pass& pass, std::optional<Sl
 
 void DistributedDataParallel::autograd(const events::Backward& event, const Pass& pass) {
   const Timeline& timeline = *context_.timeline;
-  std::vector<std::uint32_t> ready;
   // The graph is the forward's, whatever a later backward of it says.
   const std::uint32_t first = event.own_forward ? event.ordinal : graphs_[event.of].ordinal;
-  const auto in_an_earlier_graph = [&](std::uint32_t i, std::uint32_t p) {
-    for (std::uint32_t j = 0; j < i; ++j)
-      if (timeline.in_graph(scenario(), first + j, context_.rank, parameter(p).tied_to.value_or(p))) return true;
-    return false;
-  };
   // Of several forwards the nodes of the last were made last, and come first. A gradient is whole in the graph of the first that uses the parameter.
-  for (std::uint32_t i = event.summed; i-- > 0;)
-    for (const std::uint32_t p : timeline.ready_order(scenario(), first + i, context_.rank))
-      if (!in_an_earlier_graph(i, p) && std::find(ready.begin(), ready.end(), p) == ready.end() &&
-          (event.own_forward || timeline.used(scenario(), event.ordinal, context_.rank, p)))
-        ready.push_back(p);
+  std::vector<std::uint32_t> ready;  // the other way round: each graph from its end, and the first graph first
+  std::vector<bool> placed(parameter_count());
+  for (std::uint32_t i = 0; i < event.summed; ++i) {
+    const std::vector<std::uint32_t> of_graph = timeline.ready_order(scenario(), first + i, context_.rank);
+    for (auto p = of_graph.rbegin(); p != of_graph.rend(); ++p) {
+      if (placed[*p] || (!event.own_forward && !timeline.used(scenario(), event.ordinal, context_.rank, *p))) continue;
+      placed[*p] = true;
+      ready.push_back(*p);
+    }
+  }
+  std::reverse(ready.begin(), ready.end());
   std::uint32_t done = 0;
   for (const std::uint32_t p : ready) {
     if (event.raises_after && done++ == *event.raises_after) break;

@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 5> strategies{"full_shard", "shard_grad_o
 
 // A release that decides what a file means, and how it is known.
 struct Decides {
-  std::string release, says;  // says: "transformers 5.23.0 (the newest that was read)"
+  std::string release, says;  // says: "transformers 5.24.0 (the newest that was read)"
   bool since(std::string_view first) const { return loops::at_least(release, first); }
 };
 
@@ -120,7 +120,7 @@ FsdpWords words_of(const Document& file, const json& given, int version, Given& 
   return read;
 }
 
-// transformers/training_args.py, _process_fsdp_args, at 4.45.2, 4.57.6, 5.0.0 to 5.12.0 and 5.23.0: what version 1 gets of words and section.
+// transformers/training_args.py, _process_fsdp_args, at 4.45.2, 4.57.6, 5.0.0 to 5.12.0, 5.23.0 and 5.24.0: what version 1 gets of words and section.
 void words_of_version_1(const FsdpWords& words, const Decides& transformers, Section& section) {
   section.drop("sharding_strategy", transformers.says);
   section.drop("offload_params", transformers.says);

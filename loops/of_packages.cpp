@@ -12,13 +12,13 @@ namespace {
 
 using nlohmann::json;
 
-// First releases with another loop, of those that were read or run: accelerate 0.34.2 to 1.15.0, transformers 4.45.2 to 5.23.0.
+// First releases with another loop, of those that were read or run: accelerate 0.34.2 to 1.15.0, transformers 4.45.2 to 5.24.0.
 constexpr std::array<std::string_view, 5> accelerate_changed{"0.34.0", "1.6.0", "1.8.0", "1.9.0", "1.11.0"};
 constexpr std::array<std::string_view, 7> transformers_changed{"4.45.0", "4.46.0", "4.47.0", "4.48.0", "4.49.0", "4.54.0", "5.0.0"};
 constexpr std::array<std::string_view, 3> trl_changed{"0.11.0", "0.12.0", "0.14.0"};
 
 constexpr LoopPackage accelerate_package{"accelerate", "1.15.0", accelerate_changed};
-constexpr LoopPackage transformers_package{"transformers", "5.23.0", transformers_changed};
+constexpr LoopPackage transformers_package{"transformers", "5.24.0", transformers_changed};
 
 // Micro-batches of uneven length in the order in which a GRPOTrainer has them: a generation is cut into steps_per_generation slices, which are gone
 // through num_iterations times.

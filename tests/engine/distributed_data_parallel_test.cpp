@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "ref/dtype_facts.h"
 #include "ref/probes.h"
 #include "sim/execution/host_executor.h"
 #include "sim/frameworks/torch/ddp/admission.h"
@@ -45,17 +46,34 @@ struct Seen final : TraceSink {
     if (s.rank == 0 && s.fact == StepFact::loss_scale) scales.push_back(s.value);
   }
   void unwritten(const UnwrittenRecord& u) override { unwritten_reads.push_back(u.buffer); }
+  void observe(const Observation& o) override {
+    if (o.rank != 0 || o.role != Role::applied_gradient || o.pieces.front().parameter != 0) return;
+    applied.emplace_back(o.pieces.front().dtype, 0.0);
+    ref::read_stored(o.pieces.front().dtype, o.pieces.front().data, 1, &applied.back().second);
+  }
 
   std::map<std::uint32_t, std::string> calls, errors;
   std::vector<double> scales;
   std::vector<std::string> unwritten_reads;
+  std::vector<std::pair<Dtype, double>> applied;  // the first element of the first parameter, as a step is given it
+};
+
+// One number for every element of a backward.
+struct OneNumber final : GradientSource {
+  explicit OneNumber(std::vector<double> of) : by_backward(std::move(of)) {}
+  void gradient(std::uint32_t backward, std::uint32_t, std::uint32_t, std::uint64_t, std::span<double> out) const override {
+    std::fill(out.begin(), out.end(), by_backward[backward]);
+  }
+
+  std::vector<double> by_backward;
 };
 
 // Two parameters of 4 and 6 elements on two ranks.
-Seen run(std::vector<ScriptItem> script, const DdpConfig& config) {
+Seen run(std::vector<ScriptItem> script, const DdpConfig& config, const GradientSource* given = nullptr, const std::string& used_by = {}) {
   Scenario s;
   s.world_size = 2;
   s.parameters = {{"w0", 4, std::nullopt}, {"w1", 6, std::nullopt}};
+  if (!used_by.empty()) s.parameters[0].used_by = Predicate::parse(used_by, "").value();
   s.after_error = AfterError::go_on;
   s.gradients.kind = GradientKind::normal;
   s.script = std::move(script);
@@ -66,7 +84,7 @@ Seen run(std::vector<ScriptItem> script, const DdpConfig& config) {
   Seen seen;
   HostExecutor(s, *timeline, CollectiveArithmetic::gloo, [&](const EngineContext& context) {
     return std::make_unique<DistributedDataParallel>(context, config);
-  }).run(*source, {}, seen);
+  }).run(given ? *given : *source, {}, seen);
   EXPECT_EQ(seen.unwritten_reads, std::vector<std::string>{});
   return seen;
 }
@@ -149,6 +167,21 @@ TEST(ddp, keeps_buckets_of_another_dtype_on_the_wire_than_in_memory) {
 
 DdpConfig compressing(PowerSgdConfig power_sgd = {.start_powerSGD_iter = 2, .min_compression_rate = 1}) {
   return {.comm_hook = CommHook::power_sgd, .power_sgd = power_sgd, .rows = {{"w1", 2}}};
+}
+
+// Rank 0 leaves the first parameter out of its first backward, which is the second of rank 1.
+TEST(ddp, adds_a_gradient_of_fp32_to_one_that_a_wrapped_hook_left_in_fp16_and_rounds_the_sum_alone) {
+  ScriptItem of_rank_1 = item(ScriptKind::backward);
+  of_rank_1.ranks = {1};
+  const std::vector<ScriptItem> script{no_sync({of_rank_1}), item(ScriptKind::backward), no_sync({item(ScriptKind::backward)}), item(ScriptKind::step)};
+  // 1 + 2^-11 + 2^-23 lies above the middle of two numbers of fp16, and without its last bit in the middle.
+  const OneNumber given({0.0, 2.0, 0x1.001p-11});
+  DdpConfig config;
+  config.find_unused_parameters = true;
+  config.comm_hook = CommHook::fp16_wrapper;
+  EXPECT_EQ(run(script, config, &given, "micro_batch != 0").applied, (std::vector<std::pair<Dtype, double>>{{Dtype::float16, 0x1.004p0}}));
+  config.comm_hook = CommHook::fp16_compress;
+  EXPECT_EQ(run(script, config, &given, "micro_batch != 0").applied, (std::vector<std::pair<Dtype, double>>{{Dtype::float32, 0x1.002002p0}}));
 }
 
 TEST(ddp, sends_the_factors_of_matrices_and_the_rest_in_one_piece_from_the_iteration_at_which_power_sgd_starts) {

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// accelerate/utils/dataclasses.py, FullyShardedDataParallelPlugin, at 1.15.0; transformers/training_args.py, _process_fsdp_args, at 5.23.0.
+// accelerate/utils/dataclasses.py, FullyShardedDataParallelPlugin, at 1.15.0; transformers/training_args.py, _process_fsdp_args, at 5.23.0 and 5.24.0.
 constexpr std::array<std::string_view, 14> inert_for_all{"version",
                                                          "activation_checkpointing",
                                                          "activation_checkpointing_offload",

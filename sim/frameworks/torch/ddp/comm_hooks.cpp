@@ -77,6 +77,12 @@ void Reducer::all_reduce_bucket(const Pass& pass, Bucket& bucket) {
   optimizer_ran_ = true;
 }
 
+// The wrappers put the bucket that they cast in the place of the bucket, and hand that on: a parameter without a gradient gets its part of it as it is.
+Dtype Reducer::dtype_of_future(std::uint32_t variable) const {
+  const bool wraps = config_->comm_hook == CommHook::fp16_wrapper || config_->comm_hook == CommHook::bf16_wrapper;
+  return wraps ? *compressed_dtype(config_->comm_hook) : context_.scenario->dtype_of(parameters_[variable]);
+}
+
 // The iterations before start_powerSGD_iter: counted by their last bucket.
 bool Reducer::averages_as_is(const Bucket& bucket) {
   if (iterations_ >= config_->power_sgd->start_powerSGD_iter) return false;

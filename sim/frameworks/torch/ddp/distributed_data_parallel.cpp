@@ -220,7 +220,9 @@ void DistributedDataParallel::accumulate_grad(const events::Backward& event, con
   Tensor& grad = gradients_.grad[p];
   const bool defined = grad.defined();
   if (!defined) make_gradient(pass, p);
-  if (terms.size() == 1 || !defined) {
+  // A hook may have left a gradient in another dtype: what is added to it keeps its own until then.
+  const bool same_dtype = pass.w.declaration(gradients_.grad[p].slice.buffer).dtype == scenario().dtype_of(p);
+  if (!defined || (terms.size() == 1 && same_dtype)) {
     for (std::size_t i = 0; i < terms.size(); ++i) deposit(pass, grad.slice, terms[i], p, defined || i > 0);
   } else {
     Tensor sum = gradients_.tensors.allocate(pass.w, parameter(p).name + ".grad of a sum", scenario().dtype_of(p), parameter(p).numel);

@@ -67,6 +67,7 @@ class DistributedDataParallel final : public Engine {
   void step(const events::Step& event, const Pass& pass);                       // ours: the loop's own code
   void optimizer_step(const Pass& pass);                                        // ours: the loop's own optimizer
   void update(ProgramWriter& w, std::uint32_t p, Slice gradient);               // ours: the loop's own optimizer
+  void update_by_16_bits(ProgramWriter& w, std::uint32_t p, Slice gradient);    // adam.py: _single_tensor_adam, at torch 2.13
   void unscale(const Pass& pass);                                               // grad_scaler.py: unscale_, at torch 2.13
   void scaler_update(bool found_inf, const Pass& pass);                         // grad_scaler.py: update, at torch 2.13
   void zero_grad(bool set_to_none, bool plain_alone, const Pass& pass);         // ours: the loop's own code

@@ -1,5 +1,7 @@
 #include "sim/frameworks/torch/ddp/errors.h"
 
+#include "sim/frameworks/torch/scalar_types.h"
+
 namespace gradledger::torch {
 namespace {
 
@@ -89,5 +91,7 @@ FrameworkError undefined_and_used() {
   return {"RuntimeError",
           "Encountered gradient which is undefined, but still allreduced by DDP reducer. This indicates a bug in DDP implementation, please report a bug with a repro to PyTorch."};
 }
+
+FrameworkError gradient_of_another_dtype(Dtype expected, Dtype found) { return {"RuntimeError", std::string("Expected ") + scalar_type(expected) + ", got " + scalar_type(found)}; }
 
 }  // namespace gradledger::torch

@@ -24,6 +24,7 @@ FrameworkError graph_has_changed();
 FrameworkError not_a_bucket_view();
 FrameworkError marked_twice(std::uint32_t parameter);
 FrameworkError undefined_and_used();
+FrameworkError gradient_of_another_dtype(Dtype expected, Dtype found);
 // An assertion in the C++ of the reducer: "CONDITION INTERNAL ASSERT FAILED at "reducer.cpp":LINE".
 FrameworkError internal_assert(const std::string& condition, std::uint32_t line);
 

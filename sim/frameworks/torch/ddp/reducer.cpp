@@ -200,6 +200,7 @@ void Reducer::mark_variable_ready_dense(const Pass& pass, std::uint32_t variable
     if ((dynamic_graph_find_unused() || static_graph_first_iteration()) && used_[variable]) throw undefined_and_used();
     return pass.w.fill(slice, 0.0);
   }
+  check_grad_layout(pass, grad, slice);
   if (batched()) return;  // with all of its bucket
   const bool divides = !hook_divides();
   if (grad.slice.buffer == slice.buffer) {
@@ -208,6 +209,11 @@ void Reducer::mark_variable_ready_dense(const Pass& pass, std::uint32_t variable
   }
   copy_into_bucket(pass, variable);
   if (divides) pass.w.multiply(slice, 1.0 / world());
+}
+
+void Reducer::check_grad_layout(const Pass& pass, const Tensor& grad, Slice view) const {
+  const Dtype expected = pass.w.declaration(view.buffer).dtype, found = pass.w.declaration(grad.slice.buffer).dtype;
+  if (found != expected) throw gradient_of_another_dtype(expected, found);
 }
 
 void Reducer::copy_into_bucket(const Pass& pass, std::uint32_t variable) {
@@ -336,8 +342,7 @@ void Reducer::finalize_variable(const Pass& pass, std::uint32_t variable, bool g
     if (grad.slice.buffer != slice.buffer) throw not_a_bucket_view();
     return;
   }
-  if (!grad.defined())
-    grad = pass.g.tensors.allocate(pass.w, context_.scenario->parameters[parameters_[variable]].name + ".grad", context_.scenario->dtype_of(parameters_[variable]), slice.numel);
+  if (!grad.defined()) grad = pass.g.tensors.allocate(pass.w, context_.scenario->parameters[parameters_[variable]].name + ".grad", dtype_of_future(variable), slice.numel);
   pass.w.copy(grad.slice, slice);
 }
 

@@ -100,11 +100,13 @@ class Reducer {
   void flush_deferred_copies(const Pass& pass, const Bucket& bucket);              // reducer.cpp: flush_deferred_copies, at torch 2.15
   void mark_bucket_ready(const Pass& pass);                                        // reducer.cpp: mark_bucket_ready, at torch 2.13
   void all_reduce_bucket(const Pass& pass, Bucket& bucket);                        // reducer.cpp: all_reduce_bucket, at torch 2.13
+  Dtype dtype_of_future(std::uint32_t variable) const;                             // default_hooks.py: fp16_compress_wrapper, bf16_compress_wrapper, at torch 2.13
   bool averages_as_is(const Bucket& bucket);                                       // powerSGD_hook.py: maybe_increase_iter, at torch 2.13
   void compress_bucket(const Pass& pass, Bucket& bucket);                          // powerSGD_hook.py: powerSGD_hook, at torch 2.13
   bool should_skip(const Bucket& bucket) const;
   void all_reduce_local_used_map(const Pass& pass);                                        // reducer.cpp: all_reduce_local_used_map, at torch 2.13
   std::optional<Slice> finalize_dense(const Pass& pass);                                   // reducer.cpp: finalize_bucket_dense, at torch 2.13
+  void check_grad_layout(const Pass& pass, const Tensor& grad, Slice view) const;          // reducer.cpp: check_grad_layout, at torch 2.13
   void finalize_variable(const Pass& pass, std::uint32_t variable, bool globally_unused);  // reducer.cpp: finalize_bucket_dense, at torch 2.13
 
   EngineContext context_;

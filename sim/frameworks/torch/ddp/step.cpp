@@ -4,6 +4,7 @@
 #include "sim/frameworks/torch/ddp/distributed_data_parallel.h"
 #include "sim/frameworks/plain_step.h"
 #include "sim/frameworks/torch/loop_step.h"
+#include "sim/frameworks/torch/scalar_types.h"
 #include "sim/scenario/layout.h"
 
 namespace gradledger::torch {
@@ -27,19 +28,33 @@ void DistributedDataParallel::optimizer_step(const Pass& pass) {
   for (std::uint32_t p = 0; p < parameter_count(); ++p)
     if (gradients_.grad[p].defined()) applied.push_back({gradients_.grad[p].slice, static_cast<std::int32_t>(p), 0});
   pass.w.observe(pass.w.view("param.grad", std::move(applied)), Role::applied_gradient, gradient_scale_, false);
+  stepped_ = true;
   for (std::uint32_t p = 0; p < parameter_count(); ++p)
     if (gradients_.grad[p].defined()) update(pass.w, p, gradients_.grad[p].slice);
   pass.w.report(StepFact::updated, 1.0);
-  stepped_ = true;
 }
 
 // fp32 takes the optimizer's kernel; other weights have SGD alone.
 void DistributedDataParallel::update(ProgramWriter& w, std::uint32_t p, Slice gradient) {
-  if (scenario().dtype_of(p) == Dtype::float32) {
-    optimizers_[p].begin_step();
-    return optimizers_[p].update(w, weights_[p], gradient, 0);
+  const OptimizerConfig& optimizer = scenario().engine.optimizer_of(p);
+  if (scenario().dtype_of(p) != Dtype::float32)
+    return low_precision_sgd(gradients_.tensors, w, parameter(p).name, scenario().dtype_of(p), weights_[p], gradient, optimizer.learning_rate);
+  optimizers_[p].begin_step();
+  if (w.declaration(gradient.buffer).dtype == Dtype::float32) return optimizers_[p].update(w, weights_[p], gradient, 0);
+  update_by_16_bits(w, p, gradient);
+}
+
+// Of a gradient that a hook left in 16 bits. With the weight it makes fp32, which SGD and the weight decay of Adam begin with. A moment takes its own dtype alone.
+void DistributedDataParallel::update_by_16_bits(ProgramWriter& w, std::uint32_t p, Slice gradient) {
+  const OptimizerConfig& optimizer = scenario().engine.optimizer_of(p);
+  if (optimizer.adam() && (optimizer.type == OptimizerType::adamw || optimizer.weight_decay == 0)) {
+    if (optimizer.weight_decay != 0) w.multiply(weights_[p], 1.0 - optimizer.learning_rate * optimizer.weight_decay);
+    throw moments_of_another_dtype(w.declaration(gradient.buffer).dtype);
   }
-  low_precision_sgd(gradients_.tensors, w, parameter(p).name, scenario().dtype_of(p), weights_[p], gradient, scenario().engine.optimizer_of(p).learning_rate);
+  Tensor wide = gradients_.tensors.allocate(w, parameter(p).name + ".grad in fp32", Dtype::float32, gradient.numel);
+  w.copy(wide.slice, gradient);
+  optimizers_[p].update(w, weights_[p], wide.slice, 0);
+  gradients_.tensors.drop(w, wide);
 }
 
 // unscale_: inf is looked for in what was there before, in every gradient.
@@ -49,7 +64,7 @@ void DistributedDataParallel::unscale(const Pass& pass) {
   bool any = false;
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
     if (!gradients_.grad[p].defined()) continue;
-    if (scenario().dtype_of(p) == Dtype::float16) throw FrameworkError{"ValueError", "Attempting to unscale FP16 gradients."};
+    if (pass.w.declaration(gradients_.grad[p].slice.buffer).dtype == Dtype::float16) throw FrameworkError{"ValueError", "Attempting to unscale FP16 gradients."};
     any = true;
     pass.w.check_finite(found_inf_, gradients_.grad[p].slice);
     if (scaler_.unscale_factor() != 1.0) pass.w.multiply(gradients_.grad[p].slice, scaler_.unscale_factor());

@@ -2,12 +2,12 @@
 
 #include <string>
 
+#include "sim/frameworks/torch/scalar_types.h"
+
 namespace gradledger::torch::flat_sharded {
 namespace {
 
 std::string size(std::uint64_t numel) { return "torch.Size([" + std::to_string(numel) + "])"; }
-
-const char* scalar_type(Dtype d) { return d == Dtype::float32 ? "Float" : d == Dtype::bfloat16 ? "BFloat16" : "Half"; }
 
 }  // namespace
 
@@ -29,8 +29,6 @@ FrameworkError cannot_be_assigned(Dtype gradient, Dtype parameter) {
   return {"RuntimeError", std::string("attempting to assign a gradient with dtype 'c10::") + scalar_type(gradient) + "' to a tensor with grad_dtype '" + scalar_type(parameter) +
                               "'. The gradient must match the tensor's grad_dtype (defaults to the tensor's dtype)."};
 }
-
-FrameworkError moments_of_another_dtype(Dtype gradient) { return {"RuntimeError", std::string("expected dtype float for `end` but got dtype c10::") + scalar_type(gradient)}; }
 
 FrameworkError gradient_shape_changes(std::uint64_t expected, std::uint64_t found) {
   return {"RuntimeError", "Cannot writeback when the gradient shape changes\nExpects " + size(expected) + " but got " + size(found)};

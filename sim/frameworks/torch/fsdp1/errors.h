@@ -14,8 +14,6 @@ FrameworkError not_in_a_pass();
 FrameworkError cannot_be_added(std::uint64_t target, std::uint64_t source);
 FrameworkError cannot_be_assigned(std::uint64_t gradient, std::uint64_t parameter);
 FrameworkError cannot_be_assigned(Dtype gradient, Dtype parameter);
-// Moments of Adam are of the dtype of the weights.
-FrameworkError moments_of_another_dtype(Dtype gradient);
 FrameworkError gradient_shape_changes(std::uint64_t expected, std::uint64_t found);
 FrameworkError not_sharded(std::uint64_t expected, std::uint64_t found);
 FrameworkError not_unsharded(std::uint64_t expected, std::uint64_t found);

@@ -8,6 +8,7 @@
 #include "sim/frameworks/torch/fsdp1/fully_sharded.h"
 #include "sim/frameworks/plain_step.h"
 #include "sim/frameworks/torch/loop_step.h"
+#include "sim/frameworks/torch/scalar_types.h"
 #include "sim/scenario/layout.h"
 
 namespace gradledger::torch::flat_sharded {

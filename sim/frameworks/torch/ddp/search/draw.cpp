@@ -97,6 +97,8 @@ class Options {
     if (takes(comm_hooks)) {
       config_.comm_hook = draws_.of({CommHook::allreduce, CommHook::fp16_compress, CommHook::bf16_compress, CommHook::fp16_wrapper, CommHook::bf16_wrapper});
       other_hooks(draws_);
+      // A wrapper gives a rank that left a parameter out a gradient of 16 bits, and documented scripts are to be clean.
+      if (config_.find_unused_parameters && !config_.gradient_as_bucket_view && !swarm_.on(unsaid_unused)) unwrap();
     }
     if (takes(measuring_hook)) {
       config_.comm_hook = CommHook::noop;
@@ -121,6 +123,11 @@ class Options {
     if (!swarm_.on(unsaid_unused)) return;
     for (const Parameter& p : out_.parameters)
       if (!p.summed_over.empty()) config_.plain.push_back(p.name);
+  }
+
+  void unwrap() {
+    if (config_.comm_hook == CommHook::fp16_wrapper) config_.comm_hook = CommHook::fp16_compress;
+    if (config_.comm_hook == CommHook::bf16_wrapper) config_.comm_hook = CommHook::bf16_compress;
   }
 
   // On a copy of the draws: what a seed means for the rest stays.

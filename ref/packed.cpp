@@ -50,7 +50,7 @@ void PackedSource::gradient(std::uint32_t backward, std::uint32_t rank, std::uin
   if (every_second_ && b.step % 2 != *every_second_) return std::fill(out.begin(), out.end(), 0.0);
   const std::uint32_t number = number_of(b, rank), classes = packing_.classes;
   const std::uint64_t stream = hash_keys({seed_, run_, backward, rank, parameter});
-  const std::uint64_t slot = number / classes + (b.step % 2) * std::bit_ceil(contributions_max(timeline_) / classes + 1);
+  const std::uint64_t slot = number / classes + (b.step % 4) * std::bit_ceil((contributions_max(timeline_) + classes - 1) / classes);  // of four windows in turn
   // Where sums are too large by several windows they are rounded: smaller numbers leave room for that.
   const std::uint32_t most = run_ != 1 ? packing_.value_max : std::max(packing_.value_max / 4, std::min(packing_.value_max, 3u));
   for (std::size_t i = 0; i < out.size(); ++i) {

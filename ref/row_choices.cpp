@@ -15,6 +15,13 @@ class RowSolver::Choices {
  public:
   Choices(const RowSolver& solver, const Groups& groups, const std::vector<PackedRow>& rows) : solver_(solver), groups_(groups), rows_(rows), chosen_(groups.size()) {
     for (const Group& group : groups) plain_.push_back(solver.plain_weights(group));
+    for (const PackedRow& row : rows) {
+      auto& of_row = terms_.emplace_back();
+      for (std::size_t g = 0; g < groups.size(); ++g)
+        for (const std::size_t k : groups[g])
+          if (row.gradients[k] != 0) of_row.emplace_back(k, g);
+      std::sort(of_row.begin(), of_row.end());
+    }
   }
 
   // False: there are too many.
@@ -26,6 +33,7 @@ class RowSolver::Choices {
   static constexpr double tries_max = 18;  // bits
 
   void take();
+  bool explains(std::size_t row) const;
   void follow(const Elimination& eliminated);
   bool choose(std::size_t row, std::size_t group);
 
@@ -33,6 +41,7 @@ class RowSolver::Choices {
   const Groups& groups_;
   const std::vector<PackedRow>& rows_;
   std::vector<std::vector<double>> plain_;
+  std::vector<std::vector<std::pair<std::size_t, std::size_t>>> terms_;  // by row: those that it has, and their groups
   std::vector<Snapped> chosen_, agreed_;
   std::vector<bool> set_;
   std::uint64_t tries_ = 0;
@@ -42,6 +51,13 @@ void RowSolver::Choices::take() {
   if (agreed_.empty()) agreed_ = chosen_;
   for (std::size_t g = 0; g < groups_.size(); ++g)
     if (agreed_[g].weight != chosen_[g].weight) agreed_[g].kind = Kind::open;
+}
+
+// What is chosen, as RowSolver::explains() has it.
+bool RowSolver::Choices::explains(std::size_t row) const {
+  Sum sum;
+  for (const auto& [k, g] : terms_[row]) sum.add(chosen_[g].weight, rows_[row].gradients[k]);
+  return solver_.leaves(sum, rows_[row], false);
 }
 
 // Exact rows: what elimination leaves free is chosen, and tells the rest.
@@ -94,8 +110,9 @@ void RowSolver::Choices::follow(const Elimination& eliminated) {
     if (fits == plain.end()) return;
     chosen_[told.unknown] = {*fits, Kind::plain};
   }
-  const RowWeights weights = solver_.spread(groups_, chosen_);
-  if (std::all_of(rows_.begin(), rows_.end(), [&](const PackedRow& row) { return solver_.explains(weights, row); })) take();
+  for (std::size_t row = 0; row < rows_.size(); ++row)
+    if (!explains(row)) return;
+  take();
 }
 
 // Rows of few terms each: the terms of one row are chosen, and the row is asked before the next.
@@ -113,7 +130,7 @@ bool RowSolver::Choices::choose(std::size_t row, std::size_t group) {
     return true;
   }
   while (group < groups_.size() && (set_[group] || solver_.lit(rows_[row], groups_[group]) == 0)) ++group;
-  if (group == groups_.size()) return !solver_.explains(solver_.spread(groups_, chosen_), rows_[row]) || choose(row + 1, 0);
+  if (group == groups_.size()) return !explains(row) || choose(row + 1, 0);
   set_[group] = true;
   bool all = true;
   for (const double weight : plain_[group]) {

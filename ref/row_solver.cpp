@@ -112,19 +112,27 @@ bool RowSolver::explains(const RowWeights& weights, const PackedRow& row, bool r
     const double share = *weights.of_due;
     return std::abs(row.held - share * row.due) <= off_of_share(share, row, rounded);
   }
-  double sum = 0, magnitude = 0, least = HUGE_VAL, terms = 0;
+  Sum sum;
   for (std::size_t k = 0; k < terms_.size(); ++k) {
     if (row.gradients[k] == 0) continue;
     if (weights.open[k]) return true;
     if (!weights.dark.empty() && weights.dark[k]) return false;
-    if (weights.value[k] == 0) continue;
-    const double term = weights.value[k] * static_cast<double>(row.gradients[k]);
-    sum += term;
-    magnitude += std::abs(term);
-    least = std::min(least, granule(weights.value[k]));
-    ++terms;
+    sum.add(weights.value[k], row.gradients[k]);
   }
-  return std::abs(row.held - sum) <= row.error + (magnitude > 0 ? bound(magnitude, terms, least, rounded) : 0);
+  return leaves(sum, row, rounded);
+}
+
+void RowSolver::Sum::add(double weight, float gradient) {
+  if (weight == 0) return;
+  const double term = weight * static_cast<double>(gradient);
+  value += term;
+  magnitude += std::abs(term);
+  least = std::min(least, granule(weight));
+  ++terms;
+}
+
+bool RowSolver::leaves(const Sum& sum, const PackedRow& row, bool rounded) const {
+  return std::abs(row.held - sum.value) <= row.error + (sum.magnitude > 0 ? bound(sum.magnitude, sum.terms, sum.least, rounded) : 0);
 }
 
 // The terms that no row has.

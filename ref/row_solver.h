@@ -1,6 +1,7 @@
 // Weights that elements have in common, from what they hold: each element of each run is an equation, a sum of known gradients times weights.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -95,6 +96,12 @@ class RowSolver {
   double bits_to_spare(const Groups& groups, const std::vector<PackedRow>& rows) const;
   std::vector<bool> told_by_bits(const Groups& groups, const std::vector<PackedRow>& rows) const;
   class Choices;
+  // What weights make of a row, term by term.
+  struct Sum {
+    double value = 0, magnitude = 0, least = HUGE_VAL, terms = 0;
+    void add(double weight, float gradient);
+  };
+  bool leaves(const Sum& sum, const PackedRow& row, bool rounded) const;
   Snapped snapped(double weight, double error, const Group& group) const;
   std::vector<double> plain_weights(const Group& group) const;
   bool is_left(double weight, const Group& group) const;

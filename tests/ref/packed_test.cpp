@@ -62,6 +62,22 @@ TEST(packed_data, differ_between_contributions_windows_and_runs) {
   EXPECT_EQ(seen.size(), 48u);
 }
 
+// Else what an earlier window left looks like more of this one's: sums of 16 bits leave room for that.
+TEST(packed_data, of_four_windows_in_turn_have_signs_of_their_own) {
+  Scenario s = window_of(1, 3, Dtype::bfloat16);
+  s.script = {repeat(4, managed(1))};
+  const Packed packed(s);
+  ASSERT_FALSE(packed.packing.exact);
+  for (std::uint32_t r = 0; r < 3; ++r)
+    for (std::uint32_t a = 0; a < 4; ++a)
+      for (std::uint32_t b = 0; b < a; ++b) {
+        const std::vector<double> one = packed.of(a, r), other = packed.of(b, r);
+        int alike = 0;
+        for (std::size_t i = 0; i < 8 * packed.packing.classes; ++i) alike += one[i] * other[i] > 0;
+        EXPECT_EQ(alike, 4) << "of 8 elements that have rank " << r << ", in windows " << a << " and " << b;
+      }
+}
+
 TEST(packed_data, do_not_depend_on_where_a_part_begins) {
   for (const std::uint32_t world : {2u, 3u}) {
     const Packed packed(window_of(4, world, Dtype::bfloat16));

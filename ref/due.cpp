@@ -17,6 +17,7 @@ std::string_view name_of(NotDue reason) {
     case NotDue::in_parts: return "reduced in parts";
     case NotDue::apart: return "reduced by some ranks";
     case NotDue::mixed: return "own and averaged in one";
+    case NotDue::zeros: return "zeros inside a backward";
   }
   return "";
 }
@@ -35,7 +36,7 @@ Due DueTracker::of(const Shown& o) {
   if (o.at_end && ranks_[o.rank].raised == o.event && event.is<events::Backward>()) return {NotDue::interrupted};
   ranks_[o.rank].shown = o.event;
   if (o.at_end && event.is<events::Raise>() && o.role != Role::local_accumulator) return {NotDue::interrupted};
-  if (o.role == Role::applied_gradient) return {};
+  if (o.role == Role::applied_gradient) return o.zeros && !o.at_end && event.is<events::Backward>() ? Due{NotDue::zeros} : Due{};
   if (timeline_.touched_at(o.event, o.at_end)) return {NotDue::touched};
   if (timeline_.contract.reduces_in_parts) return {NotDue::in_parts};
   if (timeline_.apart_at(o.event, o.at_end)) return {NotDue::apart};

@@ -29,8 +29,9 @@ enum class NotDue : std::uint8_t {
   in_parts,     // the loop has parts of the model reduce on their own: likewise
   apart,        // ranks disagree on whether a backward of the window is reduced: likewise
   mixed,        // own and averaged gradients share the buffer, which lasts until the loop clears it: likewise
+  zeros,        // an optimizer inside a backward was given none of what is due: that is due where it is given the gradient
 };
-inline constexpr std::size_t reasons_not_due = 8;
+inline constexpr std::size_t reasons_not_due = 9;
 std::string_view name_of(NotDue reason);
 
 struct Due {
@@ -46,6 +47,7 @@ struct Shown {
   Role role = Role::scratch;
   std::span<const ElementRange> elements;                // in its order
   std::span<const std::span<const std::byte>> contents;  // bytes that are equal where what is held is
+  bool zeros = false;                                    // a gradient is due, and zeros are there
 };
 
 // std::equal looks at one std::byte at a time.

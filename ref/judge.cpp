@@ -42,11 +42,22 @@ void PassJudge::observe(const Observation& o) {
     elements_.push_back({static_cast<std::uint32_t>(piece.parameter), piece.parameter_offset, piece.parameter_offset + piece.numel});
     contents_.emplace_back(piece.data, std::size_t{piece.numel} * size_of(piece.dtype));
   }
-  const Shown shown{o.rank, o.event, o.at_end, o.buffer, o.role, elements_, contents_};
+  const Shown shown{o.rank, o.event, o.at_end, o.buffer, o.role, elements_, contents_, zeros_in_place_of_a_gradient(o)};
   const auto due = book_.open(shown);
   if (!due) return;
   if (o.role == Role::applied_gradient) return judge_applied(o, book_.window(shown));
   add(o, *due, book_.window(shown), differences(o, {&due_of(o, *due), 1.0, 0.0}));
+}
+
+bool PassJudge::zeros_in_place_of_a_gradient(const Observation& o) {
+  const auto is_zero = [](std::byte b) { return b == std::byte{0}; };
+  if (o.role != Role::applied_gradient || o.at_end || !timeline_.events[o.event].is<events::Backward>()) return false;
+  if (!std::all_of(contents_.begin(), contents_.end(), [&](const auto& bytes) { return std::all_of(bytes.begin(), bytes.end(), is_zero); })) return false;
+  const Field& due = model_.reduced(o.event, o.at_end);
+  return std::any_of(elements_.begin(), elements_.end(), [&](const ElementRange& range) {
+    const auto first = due.value.data() + model_.offset(range.parameter);
+    return std::any_of(first + range.begin, first + range.end, [](double value) { return value != 0; });
+  });
 }
 
 const Field& PassJudge::due_of(const Observation& o, const Due& due) {

@@ -44,6 +44,7 @@ class PassJudge : public TraceSink {
 
  private:
   const Field& due_of(const Observation& observation, const Due& due);
+  bool zeros_in_place_of_a_gradient(const Observation& observation);
   void judge_applied(const Observation& observation, std::uint32_t window);
   struct Differences {
     Mismatch mismatch;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "ref/alike_parameters.h"
 #include "ref/dtype_facts.h"
@@ -41,10 +42,15 @@ class Ledger::Column final : public TraceSink {
     else if (layout_of(o) != entry.layout) return;  // another buffer of that name
     LedgerColumn column = EntryColumns(ledger_.timeline_, o.rank, o.role == Role::applied_gradient ? Layer::meant : Layer::documented).column(backward_, rank_);
     const auto place = std::lower_bound(entry.columns.begin(), entry.columns.end(), column, before);
-    if (place != entry.columns.end() && !before(column, *place)) return;  // a run before this one has shown it
+    const bool shown = place != entry.columns.end() && !before(column, *place);
+    if (shown && !gave_zeros_.contains(wanted->first)) return;  // by a run before this one
     for (const ObservedPiece& piece : o.pieces)
       if (piece.parameter >= 0) read(piece, o.scale, column);
-    entry.columns.insert(place, std::move(column));
+    // An optimizer inside a backward may be given zeros before it is given the gradient.
+    if (o.role == Role::applied_gradient && std::all_of(column.runs.begin(), column.runs.end(), [](const CoefficientRun& run) { return run.coefficient == 0; }))
+      gave_zeros_.insert(wanted->first);
+    if (shown) *place = std::move(column);
+    else entry.columns.insert(place, std::move(column));
   }
 
  private:
@@ -83,6 +89,7 @@ class Ledger::Column final : public TraceSink {
   const SingleSource& source_;
   std::uint32_t backward_, rank_;
   std::vector<double> stored_;
+  std::set<SnapshotKey> gave_zeros_;  // in this run
 };
 
 void Ledger::decode(Producer& producer, const Schedule& schedule, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& backward_and_rank, bool keeps_alive) {

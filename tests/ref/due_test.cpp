@@ -80,6 +80,17 @@ TEST(a_replicated_sum, and_the_applied_gradient_are_always_due_and_scratch_never
   EXPECT_EQ(due_of(tracker, {0, Role::scratch, 1}).not_due, NotDue::scratch);
 }
 
+TEST(an_applied_gradient, of_zeros_owes_nothing_inside_a_backward_and_all_that_is_due_in_a_step) {
+  const Timeline timeline = timeline_of(0, 1, {backward(), step()});
+  ref::DueTracker tracker(timeline);
+  const auto of_zeros = [&](std::uint32_t event, bool at_end, bool zeros) {
+    return tracker.of(ref::Shown{0, event, at_end, "buffer", Role::applied_gradient, {}, {}, zeros}).not_due;
+  };
+  EXPECT_EQ(of_zeros(0, false, true), NotDue::zeros);
+  EXPECT_FALSE(of_zeros(0, false, false)) << "the gradient itself, which the hook is given behind them";
+  EXPECT_FALSE(of_zeros(1, false, true)) << "there is no other step of the window";
+}
+
 TEST(an_exception_of_the_user, puts_off_what_was_reduced_with_ranks_that_are_further_on) {
   ScriptItem raise = event(ScriptKind::raise);
   raise.caught = true;

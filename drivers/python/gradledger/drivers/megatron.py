@@ -284,9 +284,9 @@ class Megatron(TorchLoop):
 
     def zero_grad(self, of: str = "optimizer", set_to_none: bool = True) -> None:
         if of == "engine":
+            self.reduced = self.is_applied = False  # buffers are cleared first, and then it may raise
             for chunk in self.module:
                 chunk.zero_grad_buffer()
-            self.reduced = self.is_applied = False
         else:
             self.chained.zero_grad(set_to_none)
 

@@ -168,13 +168,15 @@ void DataParallel::emit_norm(ProgramWriter& w) {
   if (!fused_ && in_pipeline()) return emit_norm_of_groups(w);
   if (fused_ && masked_.empty()) take_norm_mask();
   std::vector<Slice> shared, of_experts;
+  bool has_expert = false;  // with a gradient or without: zeros stand in its flat group
   for (std::uint32_t p : learned()) {
     const bool of_expert = scenario().parameters[p].expert.has_value();
+    has_expert = has_expert || of_expert;
     if (of_expert && behaviour().fused_expert_norm == FusedExpertNorm::masters) of_experts.push_back(master_[p]);
     else if (grad_[p].defined() && (fused_ ? !masked_[p] : in_norm(p))) (of_expert ? of_experts : shared).push_back(grad_[p].slice);
   }
   emit_norm_of(w, shared, norm_, true);
-  if (!fused_ || of_experts.empty()) return;
+  if (!fused_ || !has_expert) return;
   emit_norm_of(w, of_experts, norm_share_, true);
   if (const ProcessGroup sharing = expert_parallel_group(scenario(), rank()); sharing.size() > 1) {
     w.fill(norm_squared_, 0.0);

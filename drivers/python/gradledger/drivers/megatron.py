@@ -333,7 +333,8 @@ class Megatron(TorchLoop):
         if not isinstance(child, distrib_optimizer.DistributedOptimizer):
             return {"all": child.state_dict()}
         scaler = {"scaler": child.grad_scaler.state_dict()} if child.grad_scaler else {}
-        common = {"all": child.state_dict()} if child.optimizer.state else scaler
+        counts_steps = any("step" in of_weight for of_weight in child.optimizer.state.values())  # an earlier save has left empty entries
+        common = {"all": child.state_dict()} if counts_steps else scaler
         return common | {"owned": [child._get_main_param_and_optimizer_states(weight) for weight, *_ in self.pairs(child)]}
 
     def load_state(self, child: Any, state: dict[str, Any]) -> None:

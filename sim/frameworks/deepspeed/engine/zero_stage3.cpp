@@ -28,7 +28,7 @@ ZeroStage3::ZeroStage3(const DeepSpeedContext& context)
       stored_in_window_(parameter_count()) {
   for (const RankGroup& group : optimizer_groups_) optimizers_.emplace_back(group.optimizer, offload_);
   without_elements_ = std::any_of(learned().begin(), learned().end(), [this](std::uint32_t p) { return numel(p) == 0; });
-  if (peers().size() == 1 || !timeline().passed_apart) return;
+  if (peers().size() == 1 || (!timeline().passed_apart && !may_end_apart())) return;
   std::vector<std::uint32_t> owners;
   std::vector<std::uint64_t> sizes;
   for (std::uint32_t p = 0; p < parameter_count(); ++p) {
@@ -37,6 +37,12 @@ ZeroStage3::ZeroStage3(const DeepSpeedContext& context)
     sizes.push_back(here && scenario().parameters[p].has_gradient() ? numel(owners.back()) : 0);
   }
   fetches_.emplace(std::move(owners), std::move(sizes));
+}
+
+// A gradient that is set raises on the ranks that have nothing but padding of the parameter, and such a rank runs no forward any more.
+bool ZeroStage3::may_end_apart() const {
+  const auto sets = [](const Event& e) { return e.is<events::SetGradient>(); };
+  return scenario().after_error == AfterError::stop && std::any_of(timeline().events.begin(), timeline().events.end(), sets);
 }
 
 void ZeroStage3::initialise(ProgramWriter& w) {

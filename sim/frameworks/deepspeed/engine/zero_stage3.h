@@ -98,6 +98,7 @@ class ZeroStage3 final : public ScaledOptimizer {
   void gather(ProgramWriter& w, const std::vector<std::uint32_t>& parameters);  // partitioned_param_coordinator.py: __all_gather_params, at 0.19.8
   // Of the backward that is as many backwards of the first rank behind its beginning as this one is of this rank; true where it has not so many.
   bool runs_as_first_rank(std::uint32_t backward) const;  // ours: what utils.py: get_lst_from_rank0 compares
+  bool may_end_apart() const;                             // ours: where the gathers of weights cannot be left out
   std::vector<std::uint32_t> modules_of(std::uint32_t backward, std::uint32_t on_rank) const;
 
   void clear_stale(ProgramWriter& w);  // ours: a repair that no release has

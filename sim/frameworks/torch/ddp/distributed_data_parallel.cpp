@@ -111,7 +111,7 @@ void DistributedDataParallel::load(const Engine& saved) {
 
 // Whether the coming backward reduces is decided here, and not where it runs.
 void DistributedDataParallel::forward(const Pass& pass, std::uint32_t ordinal) {
-  localized_ = context_.timeline->contract.groups.contains("tp") && group_named(scenario(), context_.timeline->contract.groups, "tp", context_.rank).size() > 1;
+  localized_ = has_dtensors(context_);
   reducer_.rebuild_buckets(pass);
   if (require_backward_grad_sync_) {
     std::vector<std::uint32_t> reachable;
@@ -201,10 +201,11 @@ void DistributedDataParallel::autograd(const events::Backward& event, const Pass
     }
   }
   std::reverse(ready.begin(), ready.end());
+  put_dtensors_last(context_, *config_, ready);
   std::uint32_t done = 0;
   for (const std::uint32_t p : ready) {
     if (event.raises_after && done++ == *event.raises_after) break;
-    // The wrapper makes a module's DTensors of its parameters before the forward: autograd comes back to these after all that the forward did, and never behind an exception.
+    // Autograd never comes back to a DTensor behind an exception.
     if (event.raises_after && localized_ && !config_->is_plain(parameter(p).name)) continue;
     accumulate_grad(event, pass, p);
   }
@@ -223,10 +224,10 @@ void DistributedDataParallel::accumulate_grad(const events::Backward& event, con
   // A hook may have left a gradient in another dtype: what is added to it keeps its own until then.
   const bool same_dtype = pass.w.declaration(gradients_.grad[p].slice.buffer).dtype == scenario().dtype_of(p);
   if (!defined || (terms.size() == 1 && same_dtype)) {
-    for (std::size_t i = 0; i < terms.size(); ++i) deposit(pass, grad.slice, terms[i], p, defined || i > 0);
+    deposit(pass, grad.slice, terms, p, defined);
   } else {
     Tensor sum = gradients_.tensors.allocate(pass.w, parameter(p).name + ".grad of a sum", scenario().dtype_of(p), parameter(p).numel);
-    for (std::size_t i = 0; i < terms.size(); ++i) deposit(pass, sum.slice, terms[i], p, i > 0);
+    deposit(pass, sum.slice, terms, p, false);
     pass.w.accumulate(grad.slice, sum.slice);
     gradients_.tensors.drop(pass.w, sum);
   }
@@ -239,15 +240,16 @@ void DistributedDataParallel::accumulate_grad(const events::Backward& event, con
   if (reducer_.manages(p)) reducer_.autograd_hook(pass, p, event.ordinal);
 }
 
-void DistributedDataParallel::deposit(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add) {
-  if (sums_parts(p)) return deposit_part(pass, target, ordinal, p, add);
-  deposit_own(pass, target, ordinal, p, add);
+void DistributedDataParallel::deposit(const Pass& pass, Slice target, const std::vector<std::uint32_t>& terms, std::uint32_t p, bool add) {
+  if (sums_parts(p)) return deposit_part(pass, target, terms, p, add);
+  for (std::size_t i = 0; i < terms.size(); ++i) deposit_own(pass, target, terms[i], p, add || i > 0);
 }
 
-// A layout's tensor-parallel ranks each compute a part of the gradient. A DTensor's is added up over them before autograd sees it, in each backward.
-void DistributedDataParallel::deposit_part(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add) {
+// A layout's tensor-parallel ranks each compute a part of the gradient. A DTensor's is added up over them before autograd sees it, once in each backward: all
+// forwards of a sum of losses have the one DTensor that the wrapper made for the first forward.
+void DistributedDataParallel::deposit_part(const Pass& pass, Slice target, const std::vector<std::uint32_t>& terms, std::uint32_t p, bool add) {
   const Tensor part = gradients_.tensors.allocate(pass.w, parameter(p).name + ".grad redistributed", scenario().dtype_of(p), target.numel);
-  deposit_own(pass, part.slice, ordinal, p, false);
+  for (std::size_t i = 0; i < terms.size(); ++i) deposit_own(pass, part.slice, terms[i], p, i > 0);
   pass.w.collective({.group = group_named(scenario(), context_.timeline->contract.groups, "tp", context_.rank).id, .input = part.slice, .output = part.slice});
   if (add) pass.w.accumulate(target, part.slice);
   else pass.w.copy(target, part.slice);

@@ -49,14 +49,14 @@ class DistributedDataParallel final : public Engine {
   bool passes_sink() const { return config_->static_graph && !delay_enqueued_ && !config_->backward_in_forward; }
   bool starts_from_outputs(const events::Backward& event) const;  // ours: what autograd of PyTorch does
   std::uint32_t backward_of_forward(std::uint32_t forward) const;
-  void backward(const events::Backward& event, const Pass& pass);                                       // ours: what autograd of PyTorch does
-  void autograd(const events::Backward& event, const Pass& pass);                                       // ours: what autograd of PyTorch does
-  void call(const data_parallel::Call& call, const Pass& pass);                                         // distributed.py: finalize_backward, at torch 2.15
-  void end_of_backward(const Pass& pass, std::optional<Slice> question);                                // reducer.cpp: finalize_backward, at torch 2.13
-  void accumulate_grad(const events::Backward& event, const Pass& pass, std::uint32_t p);               // ours: what autograd of PyTorch does
-  void deposit(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add);       // ours: what autograd of PyTorch does
-  void deposit_part(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add);  // _api.py: _FromTorchTensor.backward, at torch 2.13
-  void deposit_own(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add);   // ours: what autograd of PyTorch does
+  void backward(const events::Backward& event, const Pass& pass);                                                         // ours: what autograd of PyTorch does
+  void autograd(const events::Backward& event, const Pass& pass);                                                         // ours: what autograd of PyTorch does
+  void call(const data_parallel::Call& call, const Pass& pass);                                                           // distributed.py: finalize_backward, at torch 2.15
+  void end_of_backward(const Pass& pass, std::optional<Slice> question);                                                  // reducer.cpp: finalize_backward, at torch 2.13
+  void accumulate_grad(const events::Backward& event, const Pass& pass, std::uint32_t p);                                 // ours: what autograd of PyTorch does
+  void deposit(const Pass& pass, Slice target, const std::vector<std::uint32_t>& terms, std::uint32_t p, bool add);       // ours: what autograd of PyTorch does
+  void deposit_part(const Pass& pass, Slice target, const std::vector<std::uint32_t>& terms, std::uint32_t p, bool add);  // _api.py: _FromTorchTensor.backward, at torch 2.13
+  void deposit_own(const Pass& pass, Slice target, std::uint32_t ordinal, std::uint32_t p, bool add);                     // ours: what autograd of PyTorch does
   bool sums_parts(std::uint32_t p) const { return !parameter(p).summed_over.empty() && !config_->is_plain(parameter(p).name); }
   void make_gradient(const Pass& pass, std::uint32_t p);  // ours: what autograd of PyTorch does
 

@@ -12,6 +12,15 @@ ProcessGroup averaging_ranks(const EngineContext& context) {
   return group_named(*context.scenario, context.timeline->contract.groups, averaging_group(*context.scenario), context.rank);
 }
 
+bool has_dtensors(const EngineContext& context) {
+  const auto& groups = context.timeline->contract.groups;
+  return groups.contains("tp") && group_named(*context.scenario, groups, "tp", context.rank).size() > 1;
+}
+
+void put_dtensors_last(const EngineContext& context, const DdpConfig& config, std::vector<std::uint32_t>& ready) {
+  if (has_dtensors(context)) std::stable_partition(ready.begin(), ready.end(), [&](std::uint32_t p) { return config.is_plain(context.scenario->parameters[p].name); });
+}
+
 Reducer::Reducer(const EngineContext& context, const DdpConfig& config, std::vector<std::uint32_t> parameters)
     : context_(context), data_parallel_(averaging_ranks(context)), config_(&config), parameters_(std::move(parameters)), number_of_(context.scenario->parameters.size(), no_index) {
   for (std::uint32_t v = 0; v < parameters_.size(); ++v) number_of_[parameters_[v]] = v;
@@ -107,8 +116,10 @@ std::vector<std::uint32_t> Reducer::order_of_rank_0() const {
   const auto hooks_of = [&](std::uint32_t backward) {
     std::vector<std::uint32_t> fired;
     if (backward != no_index && context_.timeline->backwards[backward].micro_batch[first] != no_contribution)
-      for (const std::uint32_t p : context_.timeline->ready_order(*context_.scenario, backward, first))
-        if (manages(p)) fired.push_back(number_of_[p]);
+      fired = context_.timeline->ready_order(*context_.scenario, backward, first);
+    put_dtensors_last(context_, *config_, fired);
+    std::erase_if(fired, [this](std::uint32_t p) { return !manages(p); });
+    for (std::uint32_t& p : fired) p = number_of_[p];
     return fired;
   };
   std::vector<std::uint32_t> out = hooks_of(rebuilt_in_);

@@ -26,6 +26,11 @@ struct Gradients {
 // The ranks that a rank averages with: the world, or the data-parallel ones of a layout.
 ProcessGroup averaging_ranks(const EngineContext& context);
 
+// Whether the wrapper makes a module's DTensors of its parameters, which it does before the first forward. ddp.py: _reconstruct_dtensor, at torch 2.13
+bool has_dtensors(const EngineContext& context);
+// Autograd comes back to those after all that the forward did.
+void put_dtensors_last(const EngineContext& context, const DdpConfig& config, std::vector<std::uint32_t>& ready);
+
 // The optimizer's step on one parameter of the model, where it runs in the backward.
 using StepInBackward = std::function<void(std::uint32_t parameter, Slice gradient)>;
 

@@ -8,6 +8,7 @@ const std::vector<BufferFamily>& ddp_buffer_families() {
       {"*", weights, "the model", "its weights, replicated"},
       {"*.grad", gradients, "autograd, and the reducer for parameters that this rank did not use", "param.grad, where it is no view of a bucket"},
       {"*.grad of a sum", gradients, "autograd", "the gradients of several forwards, before AccumulateGrad"},
+      {"*.grad in fp32", other, "the optimizer", "a gradient that a wrapped hook left in 16 bits"},
       {"*.grad redistributed", gradients, "DTensor.redistribute", "a gradient that tensor-parallel ranks have parts of, added up over them"},
       {"*.delta", other, "the optimizer", "what a step adds to weights that are not fp32"},
       {"buckets", buckets, "the reducer, at construction and at the rebuild", "a bucket's gradients, flat"},

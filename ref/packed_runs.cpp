@@ -127,8 +127,6 @@ void PackedRuns::keep(const Observation& o, Kept& kept) {
   kept.layout = std::move(layout);
   kept.held.resize(runs());
   kept.error.resize(runs());
-  // Beside the gradient an optimizer inside a backward may be given zeros.
-  if (o.role == Role::applied_gradient && !kept.held.back().empty() && std::all_of(held.begin(), held.end(), [](double value) { return value == 0; })) return;
   kept.held.back() = std::move(held);
   kept.error.back() = std::move(error);
 }

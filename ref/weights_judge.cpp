@@ -214,8 +214,9 @@ void WeightsJudge::weights(const WeightObservation& o) {
   }
   contents_of(o.pieces, contents_);
   const std::span<const std::byte> bytes = std::as_bytes(std::span(contents_));
-  const bool zeros = std::all_of(o.pieces.begin(), o.pieces.end(),
-                                 [](const WeightPiece& piece) { return piece.held == WeightPiece::Held::weights && piece.constant == 0 && piece.terms.empty(); });
+  const bool zeros = o.role == Role::applied_gradient && std::all_of(o.pieces.begin(), o.pieces.end(), [](const WeightPiece& piece) {
+                       return piece.held == WeightPiece::Held::weights && piece.constant == 0 && piece.terms.empty();
+                     });
   const Shown shown{o.rank, o.event, o.at_end, o.buffer, o.role, elements_, {&bytes, 1}, zeros};
   const auto due = book_.open(shown);
   if (!due) return;

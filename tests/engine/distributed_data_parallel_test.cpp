@@ -47,29 +47,33 @@ struct Seen final : TraceSink {
   }
   void unwritten(const UnwrittenRecord& u) override { unwritten_reads.push_back(u.buffer); }
   void observe(const Observation& o) override {
-    if (o.rank != 0 || o.role != Role::applied_gradient || o.pieces.front().parameter != 0) return;
-    applied.emplace_back(o.pieces.front().dtype, 0.0);
-    ref::read_stored(o.pieces.front().dtype, o.pieces.front().data, 1, &applied.back().second);
+    if (o.rank != 0 || o.pieces.front().parameter != 0) return;
+    double first = 0;
+    if (o.role == Role::applied_gradient || o.role == Role::parameter) ref::read_stored(o.pieces.front().dtype, o.pieces.front().data, 1, &first);
+    if (o.role == Role::applied_gradient) applied.emplace_back(o.pieces.front().dtype, first);
+    if (o.role == Role::parameter) weights.push_back(first);
   }
 
   std::map<std::uint32_t, std::string> calls, errors;
   std::vector<double> scales;
   std::vector<std::string> unwritten_reads;
   std::vector<std::pair<Dtype, double>> applied;  // the first element of the first parameter, as a step is given it
+  std::vector<double> weights;                    // that element behind steps
 };
 
-// One number for every element of a backward.
+// One number for every element of a backward, and weights of 1.
 struct OneNumber final : GradientSource {
   explicit OneNumber(std::vector<double> of) : by_backward(std::move(of)) {}
   void gradient(std::uint32_t backward, std::uint32_t, std::uint32_t, std::uint64_t, std::span<double> out) const override {
     std::fill(out.begin(), out.end(), by_backward[backward]);
   }
+  void initial_parameter(std::uint32_t, std::uint64_t, std::span<double> out) const override { std::fill(out.begin(), out.end(), 1.0); }
 
   std::vector<double> by_backward;
 };
 
 // Two parameters of 4 and 6 elements on two ranks.
-Seen run(std::vector<ScriptItem> script, const DdpConfig& config, const GradientSource* given = nullptr, const std::string& used_by = {}) {
+Scenario two_parameters(std::vector<ScriptItem> script, const std::string& used_by) {
   Scenario s;
   s.world_size = 2;
   s.parameters = {{"w0", 4, std::nullopt}, {"w1", 6, std::nullopt}};
@@ -77,16 +81,24 @@ Seen run(std::vector<ScriptItem> script, const DdpConfig& config, const Gradient
   s.after_error = AfterError::go_on;
   s.gradients.kind = GradientKind::normal;
   s.script = std::move(script);
+  return s;
+}
+
+Seen run(const Scenario& s, const DdpConfig& config, const GradientSource& source) {
   EXPECT_FALSE(ddp_refusal(s, config));
   const auto timeline = unroll(s, s.script, ddp_contract(s, config));
   EXPECT_TRUE(timeline.ok());
-  const auto source = ref::value_source(s, *timeline, s.gradients.kind, 1);
   Seen seen;
   HostExecutor(s, *timeline, CollectiveArithmetic::gloo, [&](const EngineContext& context) {
     return std::make_unique<DistributedDataParallel>(context, config);
-  }).run(given ? *given : *source, {}, seen);
+  }).run(source, {}, seen);
   EXPECT_EQ(seen.unwritten_reads, std::vector<std::string>{});
   return seen;
+}
+
+Seen run(std::vector<ScriptItem> script, const DdpConfig& config, const GradientSource* given = nullptr, const std::string& used_by = {}) {
+  const Scenario s = two_parameters(std::move(script), used_by);
+  return run(s, config, given ? *given : *ref::value_source(s, unroll(s, s.script, ddp_contract(s, config)).value(), s.gradients.kind, 1));
 }
 
 const std::string whole = "all_reduce 10 fp32";
@@ -182,6 +194,31 @@ TEST(ddp, adds_a_gradient_of_fp32_to_one_that_a_wrapped_hook_left_in_fp16_and_ro
   EXPECT_EQ(run(script, config, &given, "micro_batch != 0").applied, (std::vector<std::pair<Dtype, double>>{{Dtype::float16, 0x1.004p0}}));
   config.comm_hook = CommHook::fp16_compress;
   EXPECT_EQ(run(script, config, &given, "micro_batch != 0").applied, (std::vector<std::pair<Dtype, double>>{{Dtype::float32, 0x1.002002p0}}));
+}
+
+// Rank 0 has no gradient for the first parameter, and gets one in fp16.
+TEST(ddp, refuses_what_a_wrapped_hook_left_in_fp16_where_gradients_are_unscaled) {
+  DdpConfig config;
+  config.find_unused_parameters = true;
+  config.comm_hook = CommHook::fp16_wrapper;
+  config.grad_scaler.emplace();
+  const std::vector<ScriptItem> script{item(ScriptKind::backward), item(ScriptKind::step)};
+  EXPECT_EQ(run(script, config, nullptr, "rank == 1").errors, (std::map<std::uint32_t, std::string>{{1, "ValueError: Attempting to unscale FP16 gradients."}}));
+  config.comm_hook = CommHook::fp16_compress;
+  EXPECT_TRUE(run(script, config, nullptr, "rank == 1").errors.empty());
+}
+
+// adamw.py: param.mul_(1 - lr * weight_decay) comes before the moment that refuses the gradient.
+TEST(ddp, decays_a_weight_before_adamw_refuses_a_gradient_of_16_bits) {
+  Scenario s = two_parameters({item(ScriptKind::backward), item(ScriptKind::step)}, "rank == 1");
+  s.engine.optimizer = {.type = OptimizerType::adamw, .learning_rate = 0.5, .weight_decay = 0.5};
+  DdpConfig config;
+  config.find_unused_parameters = true;
+  config.comm_hook = CommHook::fp16_wrapper;
+  const OneNumber given({1.0});
+  const Seen seen = run(s, config, given);
+  EXPECT_EQ(seen.errors, (std::map<std::uint32_t, std::string>{{1, "RuntimeError: expected dtype float for `end` but got dtype c10::Half"}}));
+  EXPECT_EQ(seen.weights, std::vector<double>{0.75});
 }
 
 TEST(ddp, sends_the_factors_of_matrices_and_the_rest_in_one_piece_from_the_iteration_at_which_power_sgd_starts) {

@@ -198,6 +198,16 @@ TEST(a_backward_that_the_loop_ends, keeps_its_mode_until_then_and_is_the_roots) 
   EXPECT_TRUE(broken(R"({"event": {"name": "set_manual_backward_finalization", "value": true, "unit": 0}}, )" + backward + step));
 }
 
+// Zeros first, then the gradient: each rank's shard of w1, which both forwards use.
+TEST(an_optimizer_inside_a_backward, is_held_to_the_gradient_that_it_is_given_and_not_to_zeros_beside_it) {
+  for (const char* executor : {"numeric", "symbolic"}) {
+    const json found = replayed(corpus("fsdp2/optimizer-inside-a-backward-of-a-sum"), {"--executor", executor});
+    for (const json& finding : found["findings"]) EXPECT_EQ(finding["class"], "stream-race") << executor;
+    EXPECT_EQ(found["coverage"]["not_judged"]["zeros inside a backward"], 2) << executor;
+    EXPECT_EQ(found["coverage"]["windows_judged"], 1) << executor;
+  }
+}
+
 // ---- modules that reduce on their own -------------------------------------------------------------------------------------------------
 
 TEST(a_module_that_reduces_on_its_own, is_held_to_the_gradient_that_its_step_applies) {

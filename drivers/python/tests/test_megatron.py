@@ -62,6 +62,25 @@ def test_the_distributed_optimizer_owns_a_part_of_the_mean(command):
     assert held == {(0, 0): 2, (0, 1): 2, (0, 2): 2, (1, 0): 15, (1, 1): 6}
 
 
+def test_a_distributed_optimizer_without_moments_is_saved_more_than_once(command):
+    configure(command, ddp={"use_distributed_optimizer": True})
+    ok(command.event("backward", GIVEN))
+    ok(command.event(FINALIZE))
+    ok(command.event("step"))
+    ok(command.event("zero_grad", of="engine"))
+    for _ in range(2):
+        ok(command.event("save"))
+
+
+def test_what_a_zero_grad_that_raises_has_cleared_is_shown(command):
+    configure(command, ddp={"overlap_grad_reduce": True})
+    ok(command.event("step"))
+    command.event("backward", {rank: {1: of[1]} for rank, of in GIVEN.items()})  # one of two parameters, which the reset asserts against
+    for answer in command.event("zero_grad", of="engine").values():
+        assert answer["error"]["type"] == "AssertionError"
+        assert shown(answer, "local") == times(0, MEAN)
+
+
 def test_of_several_instances_a_gradient_is_shown_unless_its_own_reduction_is_on_its_way(command):
     configure(command, ddp={"overlap_grad_reduce": True, "use_distributed_optimizer": True, "num_distributed_optimizer_instances": 2, "bucket_size": 1})
     for _ in range(2):  # from the first windows some releases learn for how many gradients they wait

@@ -36,23 +36,6 @@ void LoopClipJudge::step_fact(const StepRecord& r) {
   found_.push_back({std::move(mismatch), right_for(r.rank, r.value, gradient)});
 }
 
-std::vector<StepMismatch> LoopClipJudge::mismatches() const {
-  std::vector<StepMismatch> out;
-  for (auto begin = found_.begin(), end = begin; begin != found_.end(); begin = end) {
-    end = std::find_if(begin, found_.end(), [&](const Found& of) { return of.mismatch.event != begin->mismatch.event; });
-    const auto fits_all = [&](const std::string& name) {
-      return std::all_of(begin, end, [&](const Found& of) { return std::find(of.other.begin(), of.other.end(), name) != of.other.end(); });
-    };
-    const auto other = std::find_if(begin->other.begin(), begin->other.end(), fits_all);
-    for (auto at = begin; at != end; ++at) {
-      StepMismatch& mismatch = out.emplace_back(at->mismatch);
-      mismatch.finding = other == begin->other.end() ? FindingClass::wrong_norm : FindingClass::wrong_group;
-      if (other != begin->other.end()) mismatch.what += "; it is the norm " + *other;
-    }
-  }
-  return out;
-}
-
 // Of the parameters that some of the ranks hold, each counted once. The loop squares and sums in fp32 where the model does, and adds over ranks.
 Bounded LoopClipJudge::norm_over(const std::vector<std::uint32_t>& ranks, const Field& gradient) const {
   Field held = gradient;
@@ -98,6 +81,26 @@ std::vector<std::string> LoopClipJudge::right_for(std::uint32_t rank, double nor
     }
     if (ranks.size() > 1 && std::abs(norm - std::sqrt(squares)) <= widened(std::sqrt(errors)))
       out.push_back(fmt::format("over {}, with what several of its ranks hold counted once for each of them", name));
+  }
+  return out;
+}
+
+// ---- of all passes -----------------------------------------------------------------------------------------------------------------
+
+std::vector<StepMismatch> named(std::vector<OtherNorm> found) {
+  std::stable_sort(found.begin(), found.end(), [](const OtherNorm& a, const OtherNorm& b) { return a.mismatch.event < b.mismatch.event; });
+  std::vector<StepMismatch> out;
+  for (auto begin = found.begin(), end = begin; begin != found.end(); begin = end) {
+    end = std::find_if(begin, found.end(), [&](const OtherNorm& of) { return of.mismatch.event != begin->mismatch.event; });
+    const auto fits_all = [&](const std::string& name) {
+      return std::all_of(begin, end, [&](const OtherNorm& of) { return std::find(of.may_be.begin(), of.may_be.end(), name) != of.may_be.end(); });
+    };
+    const auto other = std::find_if(begin->may_be.begin(), begin->may_be.end(), fits_all);
+    for (auto at = begin; at != end; ++at) {
+      StepMismatch& mismatch = out.emplace_back(at->mismatch);
+      mismatch.finding = other == begin->may_be.end() ? FindingClass::wrong_norm : FindingClass::wrong_group;
+      if (other != begin->may_be.end()) mismatch.what += "; it is the norm " + *other;
+    }
   }
   return out;
 }

@@ -8,6 +8,12 @@
 
 namespace gradledger::ref {
 
+// A norm that is not as due, and those that it may be, in words.
+struct OtherNorm {
+  StepMismatch mismatch;
+  std::vector<std::string> may_be;
+};
+
 // Watches one pass with every decision alive. Must see each record before the model forgets its event.
 class LoopClipJudge final : public TraceSink {
  public:
@@ -15,8 +21,7 @@ class LoopClipJudge final : public TraceSink {
 
   void step_fact(const StepRecord& record) override;
 
-  // A norm is called another group's where that fits every rank of the event whose norm is not as due: one alone may have it by chance.
-  std::vector<StepMismatch> mismatches() const;
+  const std::vector<OtherNorm>& found() const { return found_; }
 
  private:
   Bounded norm_over(const std::vector<std::uint32_t>& ranks, const Field& gradient) const;
@@ -27,11 +32,11 @@ class LoopClipJudge final : public TraceSink {
   const Timeline& timeline_;
   Model& model_;
   Dtype gradients_ = Dtype::float32;  // the narrowest that a loop may find gradients in
-  struct Found {
-    StepMismatch mismatch;
-    std::vector<std::string> other;  // norms that it may be, in words
-  };
-  std::vector<Found> found_;  // by event
+  std::vector<OtherNorm> found_;      // by event
 };
+
+// What all passes found. A norm is called another group's where that fits every rank of the event, in each pass in which its norm is not as due: one alone may
+// have it by chance.
+std::vector<StepMismatch> named(std::vector<OtherNorm> found);
 
 }  // namespace gradledger::ref

@@ -7,7 +7,6 @@
 
 #include "ref/kept_state.h"
 #include "ref/loss_scale.h"
-#include "ref/loop_clip.h"
 #include "ref/parameters.h"
 #include "ref/sorted_mismatches.h"
 #include "ref/weights_judge.h"
@@ -64,6 +63,11 @@ Passes::Passes(const Workload& workload, const Timeline& timeline, Producer& pro
 }
 
 void Passes::run(Verdict& verdict) {
+  run_all(verdict);
+  for (StepMismatch& mismatch : named(std::move(evidence_.loop_norms))) evidence_.steps.push_back(std::move(mismatch));
+}
+
+void Passes::run_all(Verdict& verdict) {
   const auto& optimizers = timeline_.contract.optimizers;
   if (std::any_of(optimizers.begin(), optimizers.end(), [](const OptimizerConfig& o) { return o.type == OptimizerType::muon; }))
     verdict.left_out.push_back("weights that Muon updates, its orthogonalization, and norms and clipping of what that makes; its momentum is judged");
@@ -135,7 +139,7 @@ void Passes::value_pass(const GradientSource& given, bool primary, Verdict& verd
   append(evidence_.divergences, agreement.divergences());
   append(evidence_.steps, steps.mismatches());
   append(evidence_.steps, kept.mismatches());
-  append(evidence_.steps, loop_clip.mismatches());
+  append(evidence_.loop_norms, loop_clip.found());
   if (!primary) return;
   evidence_.decided = steps.decided();
   evidence_.without_update = steps.without_update();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ref/as_far_as.h"
+#include "ref/loop_clip.h"
 #include "ref/oracle.h"
 #include "ref/steps.h"
 
@@ -19,6 +20,7 @@ struct Evidence {
   std::vector<Mismatch> fingerprint, values, parameters;
   std::vector<Divergence> divergences;
   std::vector<StepMismatch> steps;
+  std::vector<OtherNorm> loop_norms;                                            // that are not as due
   std::map<std::uint32_t, std::vector<ElementRange>> not_applied, not_reduced;  // by event
   std::vector<JudgedSnapshot> seen;
   std::set<std::uint32_t> applied, decided;  // step events: of which some applied element was compared; whose due skip was judged
@@ -44,6 +46,7 @@ class Passes {
  private:
   using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;  // backward, rank
 
+  void run_all(Verdict& verdict);
   void value_pass(GradientKind kind, bool primary, Verdict& verdict);
   void value_pass(const GradientSource& given, bool primary, Verdict& verdict);
   std::uint64_t value_seed(GradientKind kind) const;

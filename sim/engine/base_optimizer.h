@@ -19,6 +19,7 @@ class BaseOptimizer {
 
   void initialise(ProgramWriter& w, std::uint64_t numel, const std::string& suffix);
   void begin_step() { ++step_; }
+  std::uint32_t steps() const { return step_; }  // begun so far
   void load(const BaseOptimizer& saved) { step_ = saved.step_; }
   // weights and gradient: fp32; `offset` is where they lie in the flat range.
   void update(ProgramWriter& w, Slice weights, Slice gradient, std::uint64_t offset) const { update_as_step(step_, w, weights, gradient, offset); }

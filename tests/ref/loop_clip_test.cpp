@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "ref/loop_clip.h"
 #include "tests/support/loops.h"
 #include "tests/support/tampering.h"
 
@@ -63,6 +64,23 @@ TEST(norms_of_loops, are_of_another_group_where_that_fits_every_rank_whose_norm_
   EXPECT_EQ(classes(verdict_by_rank(document, [&](std::uint32_t rank) { return by(rank == 0 ? twice : 1.0); })), Set{"wrong-group"}) << "the other's is right";
   for (const std::uint32_t one : {0u, 1u})
     EXPECT_EQ(classes(verdict_by_rank(document, [&](std::uint32_t rank) { return by(rank == one ? twice : 1.25); })), Set{"wrong-norm"}) << "one alone has it by chance";
+}
+
+// A pass of other data may leave but one rank's norm wrong.
+TEST(norms_of_loops, are_of_another_group_where_that_fits_every_pass) {
+  const auto norm = [](std::uint32_t event, std::uint32_t rank, std::vector<std::string> may_be) {
+    ref::OtherNorm out;
+    out.mismatch.event = event;
+    out.mismatch.rank = rank;
+    out.may_be = std::move(may_be);
+    return out;
+  };
+  const auto named = ref::named({norm(1, 0, {"over a", "over b"}), norm(2, 0, {"over a"}), norm(1, 1, {"over b"}), norm(2, 1, {})});
+  ASSERT_EQ(named.size(), 4U);
+  for (const ref::StepMismatch& mismatch : named) {
+    EXPECT_EQ(mismatch.finding, mismatch.event == 1 ? ref::FindingClass::wrong_group : ref::FindingClass::wrong_norm);
+    EXPECT_EQ(mismatch.what, mismatch.event == 1 ? "; it is the norm over b" : "");
+  }
 }
 
 TEST(norms_of_loops, may_be_infinite_where_gradients_have_no_room_for_them_alone) {

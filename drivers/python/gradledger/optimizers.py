@@ -120,7 +120,8 @@ class Applied:
             if parameter.grad is None:
                 continue
             gradient, where = self.of(parameter.grad), self.pieces(parameter)
-            if gradient.numel() != sum(piece[2] for piece in where):
+            sizes = [sum(piece[2] for piece in where), *(local(state).numel() for key, state in optimizer.state.get(parameter, {}).items() if key in MOMENTS)]
+            if any(gradient.numel() != size for size in sizes):
                 break  # the step is about to fail on it, behind those before it
             tensors, pieces = by_dtype.setdefault(gradient.dtype, ([], []))
             tensors.append(gradient.clone())

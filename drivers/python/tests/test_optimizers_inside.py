@@ -51,6 +51,15 @@ def test_a_backward_in_no_sync_steps_with_its_own_gradient_in_a_hook_of_the_loop
     ok(ddp.event("exit_no_sync"))
 
 
+def test_what_hooks_stepped_on_in_a_backward_that_raised_is_shown(ddp):
+    """The first backward of a static graph in no_sync ends with an exception, behind all hooks."""
+    configure(ddp, "ddp", {"post_accumulate_grad_hook": True, "static_graph": True})
+    ok(ddp.event("enter_no_sync"))
+    for rank, answer in ddp.event("backward", GIVEN).items():
+        assert "INTERNAL ASSERT" in answer["error"]["text"]
+        assert shown(answer, "applied")["a.grad in its hook"] == OWN[rank]["a"]
+
+
 def test_groups_of_parameters_have_learning_rates_of_their_own(ddp):
     groups = [{"params": ["b"], "lr": 0.25}, {"params": ["a"]}]
     for key in ("optimizer_in_backward", "post_accumulate_grad_hook"):

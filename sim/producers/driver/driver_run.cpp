@@ -181,9 +181,9 @@ void DriverRun::take_done(std::uint32_t rank, json&& message) {
   if (shown.error) unharmed_ = false;
   if (shown.error && (ours || scenario_.after_error == AfterError::stop)) state.complete = false;
   if (ours) shown.error.reset();
-  // A backward that raised left them in the middle of something: they answer for nothing. What a step gave the optimizer was given all the same.
-  if (shown.error && timeline_.events[expected].is<events::Backward>()) shown.buffers.clear();
-  if (!state.complete) std::erase_if(shown.buffers, [](const ShownBuffer& buffer) { return buffer.at_end; });
+  // A backward that raised left them in the middle of something: they answer for nothing. What an optimizer was given was given all the same.
+  const bool interrupted = shown.error && timeline_.events[expected].is<events::Backward>();
+  if (interrupted || !state.complete) std::erase_if(shown.buffers, [](const ShownBuffer& buffer) { return buffer.at_end; });
   if (state.weights) add_applied(state, shown);
   trace_.done(rank, std::move(shown), state.complete);
   ++state.at;

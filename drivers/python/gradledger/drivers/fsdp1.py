@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable, Mapping, Sequence
 
 import torch
 from torch.distributed.fsdp import BackwardPrefetch, CPUOffload, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
@@ -13,6 +13,7 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from ..driver import Buffer, Configuration, Piece, Refused
 from ..meshes import meshes_of
 from ..model import Graph, Layer
+from ..optimizers import Applied
 from ..torch_loop import TorchLoop
 from .fsdp2 import WRAPS, mixed_precision
 from .fsdp2_model import OfTheRoot, ShardedModel, Unit
@@ -161,16 +162,36 @@ class Fsdp1(TorchLoop):
                         self.names[trained[p]] = self.configuration.parameters[p].name
                         self.pieces_of[trained[p]] = [piece for piece in shard if piece[0] == p]
 
+    def make_applied(self) -> Applied:
+        return Applied(self.optimizer, self.stepped, lambda: self.gradient_scale)
+
+    def stepped(self, weights: torch.Tensor) -> Sequence[Piece]:
+        """What a step changes: all of a flat parameter that a backward has gathered and, as it raised, not let go of."""
+        pieces = self.pieces(weights)
+        handle = self.handle_of(weights)
+        return cut(self.flat[handle], 0, weights.numel()) if weights is handle.flat_param and self.gathered(weights) is not None else pieces
+
+    def handle_of(self, weights: torch.Tensor) -> Any:
+        return next(handle for handle in self.flat if weights is handle.flat_param or any(weights is of for of in handle.flat_param._params or ()))
+
+    def gathered(self, weights: torch.Tensor) -> torch.Tensor | None:
+        """The rank's own shard, where the parameter is not a part of it."""
+        handle = self.handle_of(weights)
+        shard = getattr(handle.flat_param, "_local_shard", None)
+        if self.shards(handle) == 1 or shard is None or weights.untyped_storage().data_ptr() == shard.untyped_storage().data_ptr():
+            return None
+        return shard.detach()
+
     def held(self, weights: torch.Tensor) -> torch.Tensor:
-        """A backward that raised has not let go of the weights that were gathered for it. The next forward gathers the shards anew."""
-        pieces = list(self.pieces(weights))
-        numel = sum(size for _, _, size in pieces)
-        if weights.numel() == numel:
+        """A backward that raised has not let go of the weights that were gathered for it. The next forward gathers the shards anew, and frees what it gathered: that
+        has to stay the wrapper's own, even where it is as large as a shard."""
+        shard = self.gathered(weights)
+        if shard is None:
             return weights
-        handle = next(handle for handle in self.flat if weights is handle.flat_param or any(weights is of for of in handle.flat_param._params or ()))
-        in_front = itertools.takewhile(lambda piece: piece not in pieces, self.shard(handle))  # of what the shard has before these
+        pieces = list(self.pieces(weights))
+        in_front = itertools.takewhile(lambda piece: piece not in pieces, self.shard(self.handle_of(weights)))  # of what the shard has before these
         begin = sum(size for _, _, size in in_front) if pieces else 0
-        return handle.flat_param._local_shard.detach()[begin:begin + numel]
+        return shard[begin:begin + sum(size for _, _, size in pieces)]
 
     def enter_no_sync(self) -> None:
         self.enter_block(self.module.no_sync())

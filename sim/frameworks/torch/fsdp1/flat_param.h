@@ -66,6 +66,7 @@ class FlatParamHandle {
  public:
   FlatParamHandle(std::uint32_t module, const Shared& s);
 
+  std::uint32_t module() const { return module_; }
   bool empty() const { return layout_.parts.empty(); }
   const Layout& layout() const { return layout_; }
   bool uses_sharded_strategy() const { return strategy_ != Strategy::no_shard; }

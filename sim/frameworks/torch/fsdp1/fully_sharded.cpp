@@ -102,6 +102,7 @@ void FullyShardedDataParallel::load(const Engine& saved) {
   const auto& before = static_cast<const FullyShardedDataParallel&>(saved);
   scaler_.load(before.scaler_);
   for (std::size_t p = 0; p < optimizers_.size(); ++p) optimizers_[p].load(before.optimizers_[p]);
+  state_numel_ = before.state_numel_;
 }
 
 // ---- snapshots --------------------------------------------------------------------------------------------------------------------
@@ -149,14 +150,17 @@ void FullyShardedDataParallel::observe(ProgramWriter& w) {
   for (std::uint32_t m = 0; m < module_count(); ++m)
     if (!handle_of(m).empty()) observe_flat(m, w);
   if (!stepped_) return;
-  for (const FlatParamHandle& h : shared_.handles)
+  for (const FlatParamHandle& h : shared_.handles) {
+    const auto state = state_numel_.find(h.module());
+    const bool moments_of_shard = state == state_numel_.end() || state->second == h.layout().shard_numel;
     for (const Part& part : h.layout().parts) {
       const Layout::Piece piece = h.layout().piece(part, shared_.shard_index());
       if (piece.numel == 0) continue;
       const auto p = static_cast<std::int32_t>(part.parameter);
       w.observe(w.view(parameter(part.parameter).name, {{h.local_shard.slice.part(piece.offset, piece.numel), p, piece.parameter_offset}}), Role::parameter, 1.0, true);
-      optimizers_[part.parameter].observe(w, {{{no_index, 0, piece.numel}, p, piece.parameter_offset}});
+      if (moments_of_shard) optimizers_[part.parameter].observe(w, {{{no_index, 0, piece.numel}, p, piece.parameter_offset}});
     }
+  }
 }
 
 }  // namespace gradledger::torch::flat_sharded

@@ -81,26 +81,26 @@ class FullyShardedDataParallel final : public Engine {
   void finalize_params(std::uint32_t module, const Pass& pass);                                             // _runtime_utils.py: _finalize_params, at torch 2.13
 
   // ---- the loop
-  void enter_no_sync(const Pass& pass);                                           // fully_sharded_data_parallel.py: no_sync, at torch 2.13
-  void exit_no_sync();                                                            // fully_sharded_data_parallel.py: no_sync, at torch 2.13
-  void step(const events::Step& event, const Pass& pass);                         // ours: the loop's own code
-  void optimizer_step(const Pass& pass);                                          // ours: the loop's own optimizer
-  void update(std::uint32_t p, Slice weights, Slice gradient, const Pass& pass);  // ours: the loop's own optimizer
-  void unscale(const Pass& pass);                                                 // sharded_grad_scaler.py: unscale_, at torch 2.13
-  void scaler_update(bool found_inf, const Pass& pass);                           // grad_scaler.py: update, at torch 2.13
-  void zero_grad(bool set_to_none, bool of_module, const Pass& pass);             // ours: the loop's own code
-  void raise(const events::Raise& event);                                         // ours: the loop's own code
-  void clip(const events::ClipGradients& event, const Pass& pass);                // fully_sharded_data_parallel.py: clip_grad_norm_, at torch 2.13
-  void clip_by(double norm, const Pass& pass);                                    // fully_sharded_data_parallel.py: clip_grad_norm_, at torch 2.13
-  void all_reduce(const events::AllReduce& event, const Pass& pass);              // ours: the loop's own code
-  void scale_gradients(const events::ScaleGradients& event, const Pass& pass);    // ours: the loop's own code
-  void read(ProgramWriter& w, Stage stage, Slice scalar);                         // ours: asks for a value
+  void enter_no_sync(const Pass& pass);                                         // fully_sharded_data_parallel.py: no_sync, at torch 2.13
+  void exit_no_sync();                                                          // fully_sharded_data_parallel.py: no_sync, at torch 2.13
+  void step(const events::Step& event, const Pass& pass);                       // ours: the loop's own code
+  void optimizer_step(const Pass& pass);                                        // ours: the loop's own optimizer
+  void unscale(const Pass& pass);                                               // sharded_grad_scaler.py: unscale_, at torch 2.13
+  void scaler_update(bool found_inf, const Pass& pass);                         // grad_scaler.py: update, at torch 2.13
+  void zero_grad(bool set_to_none, bool of_module, const Pass& pass);           // ours: the loop's own code
+  void raise(const events::Raise& event);                                       // ours: the loop's own code
+  void clip(const events::ClipGradients& event, const Pass& pass);              // fully_sharded_data_parallel.py: clip_grad_norm_, at torch 2.13
+  void clip_by(double norm, const Pass& pass);                                  // fully_sharded_data_parallel.py: clip_grad_norm_, at torch 2.13
+  void all_reduce(const events::AllReduce& event, const Pass& pass);            // ours: the loop's own code
+  void scale_gradients(const events::ScaleGradients& event, const Pass& pass);  // ours: the loop's own code
+  void read(ProgramWriter& w, Stage stage, Slice scalar);                       // ours: asks for a value
 
   // What the optimizer steps on: original parameters, or parts of flat ones.
   struct Trained {
     std::uint32_t parameter;
     Slice weights, gradient;
     std::uint64_t offset;  // of the first element, in the parameter
+    bool of_gathered;      // the moments of a whole parameter, and not of what the rank's shard has of it
   };
   // A parameter that the optimizer has: a flat one with all of its parts, or an original one.
   struct Listed {
@@ -108,9 +108,15 @@ class FullyShardedDataParallel final : public Engine {
     std::size_t begin, end;  // parts
   };
   std::vector<Listed> optimizer_order() const;
-  std::vector<Trained> trained_parts(const Listed& listed, std::optional<FrameworkError>& error);
-  std::vector<Tensor> gradients(bool of_optimizer) const;                       // of the parameters that it has, or of those that modules list
-  void norm_of_shards(const std::vector<Tensor>& gradients, ProgramWriter& w);  // fully_sharded_data_parallel.py: _get_grad_norm, at torch 2.13
+  std::vector<Trained> trained_parts(const Listed& listed, std::optional<FrameworkError>& error, ProgramWriter& w);
+  void take_state(const Listed& listed);                                                          // torch/optim/adam.py: _init_group, at torch 2.13
+  std::optional<FrameworkError> misfit(const FlatParamHandle& h, std::uint32_t parameter) const;  // ours: what the optimizer of PyTorch does
+  bool decay(const FlatParamHandle& h, std::uint32_t parameter, ProgramWriter& w) const;          // torch/optim/adam.py: _single_tensor_adam, at torch 2.13
+  void update(const Trained& part, const Pass& pass);                                             // ours: the loop's own optimizer
+  const BaseOptimizer& moments_of(const Trained& part, ProgramWriter& w);                         // ours: zeros where there are none yet
+  std::uint64_t group_of(const Listed& listed) const;                                             // ours: of the optimizer's groups
+  std::vector<Tensor> gradients(bool of_optimizer) const;                                         // of the parameters that it has, or of those that modules list
+  void norm_of_shards(const std::vector<Tensor>& gradients, ProgramWriter& w);                    // fully_sharded_data_parallel.py: _get_grad_norm, at torch 2.13
   std::vector<ViewPiece> pieces_of(std::uint32_t module, Slice whole_or_shard, bool whole) const;
   void observe_flat(std::uint32_t module, ProgramWriter& w);  // ours: snapshots
 
@@ -130,6 +136,9 @@ class FullyShardedDataParallel final : public Engine {
   std::uint32_t window_ = 0;
 
   std::vector<BaseOptimizer> optimizers_;  // by parameter
+  // Moments are as large as the flat parameter was at its first step: gathered, where a backward had raised. Then these are used in place of those above.
+  std::map<std::uint32_t, std::uint64_t> state_numel_;  // by module, of flat parameters with a state
+  std::map<std::uint32_t, BaseOptimizer> gathered_;     // by parameter, where a step has needed them
   Slice norm_squared_, norm_, one_, found_inf_;
   // The clip that waits for its norm. factor: the dtype of the factor, which a clip of shards rounds to that of each gradient.
   struct Clip {

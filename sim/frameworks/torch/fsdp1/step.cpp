@@ -27,19 +27,23 @@ void FullyShardedDataParallel::scaler_update(bool found_inf, const Pass& pass) {
   end_scaled_step(scaler_, found_inf, pass.w, [&] { optimizer_step(pass); });
 }
 
-// Up to a gradient that has another size than its parameter: a step that raises has changed those before it.
+// Up to a gradient that has another size than its parameter: a step that raises has changed those before it, and the rest of its group has a state.
 void FullyShardedDataParallel::optimizer_step(const Pass& pass) {
   OnStream on(pass.w, optimizer_stream());
   std::vector<Trained> all;
   std::optional<FrameworkError> error;
+  std::uint64_t group = 0;  // that raises
   for (const Listed& listed : optimizer_order()) {
-    for (const Trained& part : trained_parts(listed, error)) all.push_back(part);
-    if (error) break;
+    if (error && group_of(listed) != group) break;
+    take_state(listed);
+    if (error) continue;
+    for (const Trained& part : trained_parts(listed, error, pass.w)) all.push_back(part);
+    group = group_of(listed);
   }
   std::vector<ViewPiece> applied;
   for (const Trained& part : all) applied.push_back({part.gradient, static_cast<std::int32_t>(part.parameter), part.offset});
   pass.w.observe(pass.w.view("param.grad", std::move(applied)), Role::applied_gradient, gradient_scale_, false);
-  for (const Trained& part : all) update(part.parameter, part.weights, part.gradient, pass);
+  for (const Trained& part : all) update(part, pass);
   stepped_ = true;
   if (error) throw FrameworkError(*error);
   pass.w.report(StepFact::updated, 1.0);
@@ -67,22 +71,58 @@ std::vector<FullyShardedDataParallel::Listed> FullyShardedDataParallel::optimize
   return out;
 }
 
+// The first that has one of its parameters; without groups there is one.
+std::uint64_t FullyShardedDataParallel::group_of(const Listed& listed) const {
+  const std::vector<OptimizerGroup>& groups = scenario().engine.param_groups;
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (std::size_t i = listed.begin; i < listed.end; ++i)
+      if (std::count(groups[g].parameters.begin(), groups[g].parameters.end(), shared_.handles[listed.module].layout().parts[i].parameter) > 0) return g;
+  return groups.size();
+}
+
+// Of all parameters of a group with a gradient, before any of them steps.
+void FullyShardedDataParallel::take_state(const Listed& listed) {
+  const FlatParamHandle& h = handle_of(listed.module);
+  if (!h.use_orig_params() && h.grad.defined()) state_numel_.try_emplace(listed.module, h.data_numel());
+}
+
+// A flat parameter, its gradient and its moments are each as large as they were when they were made. PyTorch takes one element for as many as it needs, where
+// it reads it. Precondition: the gradient is there.
+std::optional<FrameworkError> FullyShardedDataParallel::misfit(const FlatParamHandle& h, std::uint32_t parameter) const {
+  const std::uint64_t data = h.data_numel(), grad = h.grad.numel();
+  if (!optimizers_[parameter].has_moments()) return grad == data ? std::nullopt : std::optional(cannot_be_added(data, grad));
+  const std::uint64_t state = state_numel_.at(h.module());
+  if (grad != state && grad != 1) return cannot_be_added(state, grad);
+  return state == data && grad == data ? std::nullopt : std::optional(cannot_be_added(data, std::max(state, grad)));
+}
+
+// AdamW's comes before all that may raise. Whether there is any.
+bool FullyShardedDataParallel::decay(const FlatParamHandle& h, std::uint32_t parameter, ProgramWriter& w) const {
+  const OptimizerConfig optimizer = scenario().engine.optimizer_of(parameter);
+  if (optimizer.type != OptimizerType::adamw || optimizer.weight_decay == 0) return false;
+  w.multiply(h.data_tensor().slice, 1.0 - optimizer.learning_rate * optimizer.weight_decay);
+  return true;
+}
+
 // An original parameter is in the rank's shard, whatever its gradient is of. A flat parameter is what its data is: gathered where a backward raised. Adam
 // counts the step of a parameter before it raises.
-std::vector<FullyShardedDataParallel::Trained> FullyShardedDataParallel::trained_parts(const Listed& listed, std::optional<FrameworkError>& error) {
+std::vector<FullyShardedDataParallel::Trained> FullyShardedDataParallel::trained_parts(const Listed& listed, std::optional<FrameworkError>& error, ProgramWriter& w) {
   FlatParamHandle& h = handle_of(listed.module);
   std::vector<Trained> out;
   const bool gathered = !h.use_orig_params() && h.uses_sharded_strategy() && h.data == Data::unsharded;
   if (!h.use_orig_params() && h.grad.defined()) {
-    if (h.grad.numel() != h.data_numel()) {
-      error = cannot_be_added(h.data_numel(), h.grad.numel());
+    const std::uint32_t first = h.layout().parts[listed.begin].parameter;
+    bool changes = true;
+    if ((error = misfit(h, first))) {
       for (std::size_t i = listed.begin; i < listed.end; ++i) optimizers_[h.layout().parts[i].parameter].begin_step();
+      changes = decay(h, first, w);
     }
-    h.views_changed_in_place = !error && (gathered || !h.uses_sharded_strategy());
+    h.views_changed_in_place = changes && (gathered || !h.uses_sharded_strategy());
   }
   for (std::size_t i = listed.begin; i < listed.end && !error; ++i) {
     const Part& part = h.layout().parts[i];
     Layout::Piece piece = h.layout().piece(part, shared_.shard_index());
+    const bool whole = gathered && piece.numel != part.numel;
     if (gathered) piece = {part.offset, 0, part.numel};
     const Slice weights = gathered ? h.full_param.slice : h.local_shard.slice;
     Slice gradient = h.grad.slice;
@@ -99,18 +139,28 @@ std::vector<FullyShardedDataParallel::Trained> FullyShardedDataParallel::trained
     } else if (piece.numel > 0) {
       gradient = gradient.part(piece.offset, piece.numel);
     }
-    if (piece.numel > 0) out.push_back({part.parameter, weights.part(piece.offset, piece.numel), gradient, piece.parameter_offset});
+    if (piece.numel > 0) out.push_back({part.parameter, weights.part(piece.offset, piece.numel), gradient, piece.parameter_offset, whole});
   }
   return out;
 }
 
+const BaseOptimizer& FullyShardedDataParallel::moments_of(const Trained& part, ProgramWriter& w) {
+  const std::uint32_t p = part.parameter;
+  if (!part.of_gathered || !optimizers_[p].has_moments()) return optimizers_[p];
+  const auto [at, made] = gathered_.try_emplace(p, scenario().engine.optimizer_of(p), false);
+  if (made) at->second.initialise(w, parameter(p).numel, "[" + parameter(p).name + "] of what was gathered");
+  return at->second;
+}
+
 // On the stream that the caller is on. fp32 takes the optimizer's kernel. Others have SGD alone: its one multiplication is exact, as admission sees to it.
-void FullyShardedDataParallel::update(std::uint32_t p, Slice weights, Slice gradient, const Pass& pass) {
+void FullyShardedDataParallel::update(const Trained& part, const Pass& pass) {
   ProgramWriter& w = pass.w;
+  const std::uint32_t p = part.parameter;
+  const Slice weights = part.weights, gradient = part.gradient;
   const Dtype dtype = scenario().dtype_of(p), given = w.declaration(gradient.buffer).dtype;
   if (dtype == Dtype::float32 && given == dtype && weights.numel == gradient.numel) {
     optimizers_[p].begin_step();
-    return optimizers_[p].update(w, weights, gradient, 0);
+    return moments_of(part, w).update_as_step(optimizers_[p].steps(), w, weights, gradient, 0);
   }
   const OptimizerConfig& given_optimizer = scenario().engine.optimizer_of(p);
   const double learning_rate = given_optimizer.learning_rate;

@@ -185,6 +185,8 @@ void Passes::symbolic_run_alone(Verdict& verdict) {
   tee.add(options_.watch);
   RunOptions run;
   run.schedule = options_.schedule;
+  // What another order would change is a race, and is reported without running it.
+  if (options_.check_streams && run.schedule.policy == Schedule::Policy::seeded) run.schedule.policy = ledger_schedule_.policy;
   run.check_streams = options_.check_streams;
   run.once = true;
   evidence_.facts = facts.take(run_on_weights(run, &tee, verdict));

@@ -158,13 +158,19 @@ class HostExecutor::Run {
     Rank& rank = ranks_[r];
     std::optional<Stream> begun;
     std::uint32_t at = *std::min_element(rank.head.begin(), rank.head.end());  // no_index is the highest
-    for (; at < rank.program.ops.size() && !host_goes_ahead(rank); ++at) {
+    bool at_end = host_goes_ahead(rank);
+    for (; at < rank.program.ops.size() && !at_end; ++at) {
       const Op& op = rank.program.ops[at];
       const Stream stream = op.stream;
       if (rank.head[static_cast<std::size_t>(stream)] != at) continue;  // it did not wait for one before it
-      if (!computes(op.kind) && !ready(r, stream)) return begun;
-      if (computes(op.kind)) compute(r, op, at);
-      else execute(r, stream);
+      if (computes(op.kind)) {
+        compute(r, op, at);
+        at_end = stream == Stream::host && host_goes_ahead(rank);
+      } else {
+        if (!ready(r, stream)) return begun;
+        execute(r, stream);
+        at_end = host_goes_ahead(rank);
+      }
       if (!begun) begun = stream;
       if (rank.waits_for_peers[static_cast<std::size_t>(stream)]) return begun;
     }
@@ -187,9 +193,12 @@ class HostExecutor::Run {
     Rank& rank = ranks_[r];
     rank.event = op.event;
     rank.head[static_cast<std::size_t>(op.stream)] = op.next;
-    summary_.operations += classes_.size(r);
+    summary_.operations += ranks_of(r);
     execute_operation(op, at, rank, r);
   }
+
+  // Those that it runs for; numbers are run by each rank for itself.
+  std::uint64_t ranks_of(std::uint32_t r) const { return weights_ ? classes_.size(r) : 1; }
 
   static bool waits_for_value(const Rank& rank) { return rank.engine && rank.engine->suspended(); }
 
@@ -205,7 +214,7 @@ class HostExecutor::Run {
     const std::uint32_t at = rank.head[s];
     const Op& op = rank.program.ops[at];
     rank.event = op.event;
-    summary_.operations += classes_.size(r);
+    summary_.operations += ranks_of(r);
     if (op.kind == OpKind::collective) {
       rank.waits_for_peers[s] = true;
       return arrive(r, stream, op);
@@ -255,10 +264,11 @@ class HostExecutor::Run {
       part_before(at, r);
       expects(weights_->execute(op, r, rank.program), "a rank by itself holds other forms than it does");
     }
-    if (!changes_storage(op.kind)) return operations_.execute(op, at, rank, r, classes_.members(r));
+    const std::span<const std::uint32_t> members = weights_ ? classes_.members(r) : std::span<const std::uint32_t>{};
+    if (!changes_storage(op.kind)) return operations_.execute(op, at, rank, r, members);
     const std::uint64_t before = rank.memory.bytes_held();
-    operations_.execute(op, at, rank, r, classes_.members(r));
-    bytes_held_ += (rank.memory.bytes_held() - before) * classes_.size(r);
+    operations_.execute(op, at, rank, r, members);
+    bytes_held_ += (rank.memory.bytes_held() - before) * ranks_of(r);
     summary_.bytes_peak = std::max(summary_.bytes_peak, bytes_held_);
   }
 

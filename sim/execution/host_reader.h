@@ -34,7 +34,7 @@ class HostReader {
       devices_->fetch(r, op.stream, {&operand, 1}, fetched_);
       data = fetched_.data();
     } else {
-      data = rank.memory.at(op.source, dtype);
+      data = rank.memory.at(op.source);
     }
     if (dtype == Dtype::uint8) return static_cast<double>(std::to_integer<unsigned>(*data));
     if (dtype == Dtype::int32) return *reinterpret_cast<const std::int32_t*>(data);
@@ -66,8 +66,9 @@ class HostReader {
     values.add(r, op.event);
     for (const ViewPiece& piece : view.pieces) {
       if (piece.parameter >= 0 && op.role != Role::scratch) operations_.require_written(rank, r, op.event, piece.slice, "a snapshot");
-      const Dtype dtype = rank.program.buffers[piece.slice.buffer].stored;
-      const std::byte* data = devices_ ? fetched_.data() + at : rank.memory.at(piece.slice, dtype);
+      Storage& storage = rank.memory.storage(piece.slice.buffer);
+      const Dtype dtype = storage.dtype;
+      const std::byte* data = devices_ ? fetched_.data() + at : storage.at(piece.slice);
       if (devices_) at += fetched_bytes(operands_[pieces_.size()]);
       pieces_.push_back({piece.parameter, piece.parameter_offset, piece.slice.numel, dtype, data});
       if (piece.parameter >= 0) values.add_bytes({data, piece.slice.numel * std::size_t{size_of(dtype)}});

@@ -61,9 +61,8 @@ void RankMemory::release(BufferId buffer) {
   bytes_held_ -= s.held;
 }
 
-void RankMemory::copy_gaps(Slice target, Slice source) {
-  const Storage& from = storage(source.buffer);
-  RangeSet& written = storage(target.buffer).written;
+void RankMemory::copy_gaps(Storage& to, Slice target, const Storage& from, Slice source) {
+  RangeSet& written = to.written;
   const std::vector<Range> ranges = from.live ? from.written.ranges() : std::vector<Range>{};
   written.remove({target.offset, target.offset + target.numel});
   for (const Range& r : ranges) {
@@ -73,9 +72,8 @@ void RankMemory::copy_gaps(Slice target, Slice source) {
   }
 }
 
-void RankMemory::remove_gaps(Slice target, Slice source) {
-  const Storage& from = storage(source.buffer);
-  RangeSet& written = storage(target.buffer).written;
+void RankMemory::remove_gaps(Storage& to, Slice target, const Storage& from, Slice source) {
+  RangeSet& written = to.written;
   const std::uint64_t end = source.offset + source.numel;
   for (std::uint64_t at = source.offset; at < end;) {
     const auto gap = from.live ? from.written.first_gap({at, end}) : std::optional<Range>({at, end});

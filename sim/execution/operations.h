@@ -41,19 +41,20 @@ class Operations {
 
  private:
   void change_storage(const Op& op, std::uint32_t at, Rank& rank, std::uint32_t rank_number, std::span<const std::uint32_t> members);
-  void track_written(const Op& op, Rank& rank, std::uint32_t rank_number);
-  void compute(const Op& op, Rank& rank, std::uint32_t rank_number);
-  static bool replaced_in_wide(const Op& op);
-  void scale(const Op& op, Rank& rank) const;
+  // Notes what is written after the operation, reports what it reads and nobody wrote, and computes, where that is not for a device.
+  template <bool computes>
+  void run(const Op& op, Rank& rank, std::uint32_t rank_number);
+  void enqueue(const Op& op, Rank& rank, std::uint32_t rank_number);
+  void scale(const Op& op, Storage& target) const;
   void values_of_deposit(const Op& op, std::uint32_t rank_number);
-  void deposit(const Op& op, Rank& rank, std::uint32_t rank_number);
-  void two_operands(const Op& op, Rank& rank);
-  static void copy(Slice target, Slice source, Rank& rank);
+  void deposit(const Op& op, Storage& target, std::uint32_t rank_number);
+  template <bool computes>
+  static void copy(Slice target, Slice source, RankMemory& memory);
   // copied(to, from), chunk by chunk, of an interleaving or of its way back.
   template <class Copied>
   static void each_chunk(const Op& op, const Rank& rank, Copied&& copied);
   void copy_chunks_on_device(const Op& op, Rank& rank, std::uint32_t rank_number);
-  void reduce_to_scalar(const Op& op, Rank& rank);
+  static void square_root(Storage& target, Slice scalar);
   void update(const Op& op, Rank& rank);
 
   const GradientSource& source_;

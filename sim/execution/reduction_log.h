@@ -38,8 +38,8 @@ class ReductionLog {
   const CollectiveCall& call_of(const Meeting& meeting, std::uint32_t rank) const { return ranks_[rank].program.collectives[meeting.rank[rank].call]; }
 
   std::span<const std::byte> bytes_of(std::uint32_t rank, Slice slice) const {
-    const Dtype dtype = ranks_[rank].program.buffers[slice.buffer].stored;
-    return {ranks_[rank].memory.at(slice, dtype), slice.numel * std::size_t{size_of(dtype)}};
+    Storage& storage = ranks_[rank].memory.storage(slice.buffer);
+    return {storage.at(slice), slice.numel * storage.element_bytes};
   }
 
   std::vector<Rank>& ranks_;

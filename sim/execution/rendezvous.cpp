@@ -184,11 +184,11 @@ void Rendezvous::run_on_host(const Meeting& meeting) {
   const std::vector<std::uint32_t>& group = members(meeting);
   const auto one = static_cast<std::uint16_t>(group.front());
   const CollectiveCall& first = call_of(meeting, one);
-  const Dtype dtype = ranks_[one].program.buffers[first.input.buffer].stored;
+  const Dtype dtype = ranks_[one].memory.storage(first.input.buffer).dtype;
   buffers_.clear();
   for (std::uint32_t member : group) {
     const CollectiveCall& call = call_of(meeting, static_cast<std::uint16_t>(member));
-    buffers_.push_back({ranks_[member].memory.at(call.input, dtype), ranks_[member].memory.at(call.output, dtype)});
+    buffers_.push_back({ranks_[member].memory.at(call.input), ranks_[member].memory.at(call.output)});
   }
   run_collective(first.kind, first.op, dtype, first.input.numel, root_index(group, first.root), arithmetic_, buffers_, first.factor);
 }

@@ -16,6 +16,27 @@ namespace {
 
 bool admitted(const Scenario& scenario) { return !layout_problem(scenario) && !admission_error(scenario); }
 
+// Whether any does.
+bool raise_in(std::vector<ScriptItem>& items, std::uint32_t gradients, Draws& draws) {
+  bool any = false;
+  for (ScriptItem& item : items) {
+    any = raise_in(item.items, gradients, draws) || any;
+    if (item.kind != ScriptKind::backward || !draws.one_in(4)) continue;
+    item.raises_after = draws.below(gradients + 1);
+    any = true;
+  }
+  return any;
+}
+
+// Backwards that raise, and loops that go on behind them, where the framework's model has such. On a copy of the draws: what a seed means for the rest stays.
+void draw_exceptions(const Profile& profile, Draws aside, const Swarm& swarm, Scenario& out) {
+  if (profile.as_documented || !swarm.takes(Feature::raises, aside)) return;
+  Scenario raising = out;
+  if (!raise_in(raising.script, static_cast<std::uint32_t>(out.parameters.size()), aside)) return;
+  raising.after_error = aside.one_in(3) ? AfterError::stop : AfterError::go_on;
+  if (admitted(raising)) out = std::move(raising);
+}
+
 }  // namespace
 
 const Framework& framework_of(const Profile& profile) { return profile.variants.empty() ? default_framework() : framework_of(*profile.variants.front()); }
@@ -40,6 +61,7 @@ Drawn draw_case(const Profile& profile, std::uint64_t seed, std::uint64_t number
     if (profile.as_documented) space.leave_out_open_defects(out);
     if (select_engine(out).ok() == false) continue;
     draw_script(profile, draws, swarm, out);
+    draw_exceptions(profile, draws, swarm, out);
     make_canonical(out);
     if (!admitted(out)) continue;
     auto timeline = make_timeline(out);

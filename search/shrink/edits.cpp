@@ -118,6 +118,7 @@ void add_detail_edits(const Scenario& s, std::vector<Edit>& out) {
   on_item([](ScriptItem& i) {
     i.direct = false;
     i.phases = 1;
+    i.raises_after.reset();
     i.scale_wrt_gas = true;
     i.order.clear();
     if (i.kind == ScriptKind::backward) i.uses.clear();
@@ -125,6 +126,10 @@ void add_detail_edits(const Scenario& s, std::vector<Edit>& out) {
   on_item([](ScriptItem& i) { i.ranks.clear(); });
   on_item([](ScriptItem& i) { i.direct = false; });
   on_item([](ScriptItem& i) { i.phases = 1; });
+  on_item([](ScriptItem& i) { i.raises_after.reset(); });
+  on_item([](ScriptItem& i) {
+    if (i.raises_after) i.raises_after = 0;
+  });
   on_item([](ScriptItem& i) { i.scale_wrt_gas = true; });
   on_item([](ScriptItem& i) { i.order.clear(); });
   on_item([](ScriptItem& i) {
@@ -134,6 +139,7 @@ void add_detail_edits(const Scenario& s, std::vector<Edit>& out) {
     if (i.kind == ScriptKind::set_gradient) i.factor = 2.0;
   });
   on_item([](ScriptItem& i) { i.planted = PlantedValue::infinity; });
+  out.push_back([](Scenario& x) { return std::exchange(x.after_error, AfterError::stop) != AfterError::stop; });
 }
 
 // Every backward runs its own forward.

@@ -47,6 +47,7 @@ std::string word_for(const ScriptItem& item) {
   std::string out = plain_word(item);
   if (item.of) out += fmt::format("(of {})", *item.of);
   if (item.phases > 1) out += fmt::format("({} phases)", item.phases);
+  if (item.raises_after) out += "(raises)";
   if (item.kind == ScriptKind::backward && !item.uses.empty()) out += "(uses)";
   if (!item.order.empty()) out += "(order)";
   if (!item.scale_wrt_gas) out += "(unscaled)";

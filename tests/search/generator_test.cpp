@@ -134,6 +134,30 @@ TEST(draw, reaches_every_feature) {
   for (const auto& [trait, count] : seen) EXPECT_GE(count, 3) << trait;
 }
 
+bool raises(const std::vector<ScriptItem>& items) {
+  return std::any_of(items.begin(), items.end(), [](const ScriptItem& i) { return i.raises_after || raises(i.items); });
+}
+
+TEST(draw, has_backwards_that_raise_where_the_framework_s_model_has_and_never_as_documented) {
+  const auto raising = [](const char* name, bool as_documented) {
+    Profile profile;
+    profile.variants = {*variant_named(name, "")};
+    profile.as_documented = as_documented;
+    int out = 0;
+    for (std::uint64_t number = 0; number < 100; ++number) {
+      const Scenario s = draw(profile, 9, number);
+      out += raises(s.script);
+      EXPECT_TRUE(raises(s.script) || s.after_error == AfterError::stop) << serialise(s);
+    }
+    return out;
+  };
+  for (const char* name : {"ddp", "fsdp1", "fsdp2"}) {
+    EXPECT_GT(raising(name, false), 5) << name;
+    EXPECT_EQ(raising(name, true), 0) << name;
+  }
+  for (const char* name : {"zero2", "megatron"}) EXPECT_EQ(raising(name, false), 0) << name << ": it refuses them";
+}
+
 TEST(draw, as_documented_loses_nothing_at_head) {
   Profile profile;
   profile.as_documented = true;

@@ -87,6 +87,21 @@ TEST(shrink, takes_windows_ranks_parameters_and_options_away) {
   EXPECT_EQ(deepspeed_config(found.scenario).gradient_clipping, 0.0);
 }
 
+TEST(shrink, takes_exceptions_away_that_a_finding_does_not_need) {
+  const auto s =
+      read_scenario(R"({"name": "x", "world_size": 2, "parameters": [{"name": "a", "numel": 12}, {"name": "b", "numel": 5}], "engine": {"framework": "ddp", "config": {}},
+    "script": [{"backward": {"raises_after": 1}}, {"backward": {}}, {"step": {}}], "after_error": "go_on"})",
+                    ".");
+  ASSERT_TRUE(s) << s.error().text();
+  const auto raises = [](const Scenario& x) { return std::any_of(x.script.begin(), x.script.end(), [](const ScriptItem& i) { return i.raises_after.has_value(); }); };
+  const Shrunk without = shrink(*s, [](const Scenario& x) { return x.script.size() == 3; });
+  EXPECT_FALSE(raises(without.scenario));
+  EXPECT_EQ(without.scenario.after_error, AfterError::stop);
+  const Shrunk with = shrink(*s, [&](const Scenario& x) { return raises(x) && x.after_error == AfterError::go_on; });
+  EXPECT_EQ(with.scenario.script.at(0).raises_after, 0U) << "before any gradient";
+  EXPECT_EQ(shape_of(with.scenario), "1 rank: backward(raises)");
+}
+
 TEST(shrink, stops_at_its_limit_and_says_that_it_did) {
   const Scenario s = draw({}, 0, 7);
   const Shrunk shrunk = shrink(s, [](const Scenario&) { return true; }, {.tried_max = 5});

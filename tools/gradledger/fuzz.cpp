@@ -58,7 +58,7 @@ class Run {
     report_.canary = shards_ ? shards_->canary : search::cases_until_canary(options_.seed);
     const search::CampaignState state = shards_ ? join() : search::run_campaign(campaign_, known_);
     if (!shards_) leave(state);
-    if (state.compared == 0 && Interruption::signal() == 0 && !options_.of_a_launcher) return refuse(compared_nothing(state));
+    if (state.compared == 0 && state.broken.empty() && Interruption::signal() == 0 && !options_.of_a_launcher) return refuse(compared_nothing(state));
     complete(state);
     progress_.aside([&] {
       head();

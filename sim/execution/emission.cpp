@@ -314,6 +314,14 @@ void Emission::dissolve(std::uint32_t leader) {
   for (const std::uint32_t member : std::vector(members.rbegin(), members.rend())) leave(member);
 }
 
+std::size_t Emission::dissolve_before(std::uint32_t leader, std::uint32_t op) {
+  const std::span<const std::uint32_t> members = classes_.members(leader);
+  const std::vector<std::uint32_t> all(members.begin(), members.end());
+  dissolve(leader);
+  for (const std::uint32_t member : all) ranks_[member].head[static_cast<std::size_t>(ranks_[leader].program.ops[op].stream)] = op;
+  return all.size();
+}
+
 // A race is looked at on every rank by itself.
 void Emission::part_where_streams_race(std::uint32_t leader) {
   if (classes_.members(leader).empty() || !followers_.alike || followers_.alike->races(leader).empty()) return;

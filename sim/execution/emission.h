@@ -63,6 +63,8 @@ class Emission {
   // A rank goes on by itself, as its leader stands.
   void leave(std::uint32_t rank);
   void dissolve(std::uint32_t leader);
+  // Likewise all of a class, each with an operation that its leader is about to do. How many left.
+  std::size_t dissolve_before(std::uint32_t leader, std::uint32_t op);
 
  private:
   using Body = std::function<void(Engine& engine, ProgramWriter& writer)>;

@@ -163,14 +163,11 @@ class HostExecutor::Run {
       const Op& op = rank.program.ops[at];
       const Stream stream = op.stream;
       if (rank.head[static_cast<std::size_t>(stream)] != at) continue;  // it did not wait for one before it
-      if (computes(op.kind)) {
-        compute(r, op, at);
-        at_end = stream == Stream::host && host_goes_ahead(rank);
-      } else {
-        if (!ready(r, stream)) return begun;
-        execute(r, stream);
-        at_end = host_goes_ahead(rank);
-      }
+      const bool calculates = computes(op.kind);
+      if (!calculates && !ready(r, stream)) return begun;
+      if (calculates) compute(r, op, at);
+      else execute(r, stream);
+      if (!calculates || stream == Stream::host) at_end = host_goes_ahead(rank);
       if (!begun) begun = stream;
       if (rank.waits_for_peers[static_cast<std::size_t>(stream)]) return begun;
     }
@@ -197,8 +194,7 @@ class HostExecutor::Run {
     execute_operation(op, at, rank, r);
   }
 
-  // Those that it runs for; numbers are run by each rank for itself.
-  std::uint64_t ranks_of(std::uint32_t r) const { return weights_ ? classes_.size(r) : 1; }
+  std::uint64_t ranks_of(std::uint32_t r) const { return weights_ ? classes_.size(r) : 1; }  // numbers are run by each for itself
 
   static bool waits_for_value(const Rank& rank) { return rank.engine && rank.engine->suspended(); }
 
@@ -261,7 +257,7 @@ class HostExecutor::Run {
 
   void execute_operation(const Op& op, std::uint32_t at, Rank& rank, std::uint16_t r) {
     if (weights_ && !weights_->execute(op, r, rank.program)) {
-      part_before(at, r);
+      summary_.operations -= emission_.dissolve_before(r, at);  // they do it themselves
       expects(weights_->execute(op, r, rank.program), "a rank by itself holds other forms than it does");
     }
     const std::span<const std::uint32_t> members = weights_ ? classes_.members(r) : std::span<const std::uint32_t>{};
@@ -270,15 +266,6 @@ class HostExecutor::Run {
     operations_.execute(op, at, rank, r, members);
     bytes_held_ += (rank.memory.bytes_held() - before) * ranks_of(r);
     summary_.bytes_peak = std::max(summary_.bytes_peak, bytes_held_);
-  }
-
-  // Ranks of a class go on by themselves with an operation that their leader is about to do.
-  void part_before(std::uint32_t at, std::uint16_t r) {
-    const std::span<const std::uint32_t> members = classes_.members(r);
-    const std::vector<std::uint32_t> all(members.begin(), members.end());
-    emission_.dissolve(r);
-    for (const std::uint32_t member : all) ranks_[member].head[static_cast<std::size_t>(ranks_[r].program.ops[at].stream)] = at;
-    summary_.operations -= all.size();  // they do it themselves
   }
 
   void finish(std::uint16_t r) {

@@ -108,6 +108,7 @@ class FullyShardedDataParallel final : public Engine {
     std::size_t begin, end;  // parts
   };
   std::vector<Listed> optimizer_order() const;
+  // ours: what the optimizer of PyTorch does
   std::vector<Trained> trained_parts(const Listed& listed, std::optional<FrameworkError>& error, ProgramWriter& w);
   void take_state(const Listed& listed);                                                          // torch/optim/adam.py: _init_group, at torch 2.13
   std::optional<FrameworkError> misfit(const FlatParamHandle& h, std::uint32_t parameter) const;  // ours: what the optimizer of PyTorch does

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
+#include "ref/kept_gradients.h"
 #include "ref/kept_state.h"
 #include "ref/loss_scale.h"
 #include "ref/parameters.h"
@@ -104,7 +106,10 @@ void Passes::value_pass(GradientKind kind, bool primary, Verdict& verdict) { val
 std::uint64_t Passes::value_seed(GradientKind kind) const { return hash_keys({options_.seed, workload_.gradients.seed, static_cast<std::uint64_t>(kind)}); }
 
 void Passes::value_pass(const GradientSource& given, bool primary, Verdict& verdict) {
-  const PlantedSource source(given, timeline_);
+  const PlantedSource planted(given, timeline_);
+  std::optional<KeptGradients> kept_gradients;
+  if (weights_) kept_gradients.emplace(planted, workload_, timeline_);  // a simulation, which asks from one thread
+  const GradientSource& source = kept_gradients ? static_cast<const GradientSource&>(*kept_gradients) : planted;
   Model model(workload_, timeline_, source, Model::Mode::bounded);
   const bool only = producer_.capabilities().one_pass;  // there is no pass of probes that asks what the loop means
   MeantModels meant_models = meant(source, Model::Mode::bounded);

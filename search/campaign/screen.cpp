@@ -5,6 +5,7 @@
 
 #include "ref/facts.h"
 #include "ref/judge.h"
+#include "ref/kept_gradients.h"
 #include "ref/model.h"
 #include "ref/probes.h"
 #include "sim/base/hash.h"
@@ -108,7 +109,8 @@ Look look_at(const Scenario& scenario, const Timeline& timeline, const LookOptio
   const ref::ProbeRange range = options.range ? *options.range : ref::probe_range(scenario, timeline);
   const ref::Model::Mode mode = range.dyadic ? ref::Model::Mode::exact : ref::Model::Mode::bounded;
   const ref::FingerprintSource fingerprint(timeline, range, options.seed, options.window_period);
-  const ref::PlantedSource source(fingerprint, timeline);
+  const ref::PlantedSource planted(fingerprint, timeline);
+  const ref::KeptGradients source(planted, scenario, timeline);
   ref::Model model(scenario, timeline, source, mode);
   ref::PassJudge judge(scenario, timeline, model, mode, 0.0);
   Incidents incidents(timeline);

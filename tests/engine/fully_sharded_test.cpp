@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 
@@ -40,8 +41,9 @@ Fsdp1Config flat_config(const char* text) {
   return fsdp1_config_from_json(object, "").value();
 }
 
-ShardedRun run_flat(std::vector<ScriptItem> script, const char* config_text = "{}") {
-  const Scenario s = sharded_scenario(std::move(script));
+ShardedRun run_flat(std::vector<ScriptItem> script, const char* config_text = "{}", const std::function<void(EngineConfig&)>& change = {}) {
+  Scenario s = sharded_scenario(std::move(script));
+  if (change) change(s.engine);
   const Fsdp1Config config = flat_config(config_text);
   EXPECT_FALSE(fsdp1_refusal(s, config));
   return testing::sharded_run(
@@ -83,6 +85,34 @@ TEST(fully_sharded_exceptions, leave_modules_whose_next_forward_registers_nothin
   EXPECT_EQ(seen.errors.at(1), "ValueError: expected to be in states [<TrainingState.IDLE: 1>] but current state is TrainingState.FORWARD_BACKWARD");
   EXPECT_EQ(seen.calls.at(2), "gather 3, gather 3, reduce_scatter 6, reduce_scatter 6, reduce_scatter 4") << "no_sync was not entered, and the other modules are gathered still";
   EXPECT_EQ(seen.calls.at(4), "gather 2, gather 3, gather 3, gather 3, gather 3, reduce_scatter 6, reduce_scatter 6, reduce_scatter 4");
+}
+
+// Of the first parameter the gradient is whole and the data are not; the last one is gathered, as a backward of it raised.
+TEST(fully_sharded_moments, are_as_large_as_flat_parameters_were_when_their_group_began_to_step) {
+  ScriptItem raises = flat_backward;
+  raises.raises_after = 0;
+  raises.uses = {"w2"};
+  const std::vector<ScriptItem> script{in_no_sync({flat_backward}), raises, flat_step, flat_zero_grad, flat_backward, flat_step};
+  const auto errors_with = [&](OptimizerType type, double decay, std::vector<OptimizerGroup> groups) {
+    return run_flat(script, R"({"wrap": "layers"})",
+                    [&](EngineConfig& engine) {
+                      engine.optimizer.type = type;
+                      engine.optimizer.weight_decay = decay;
+                      engine.param_groups = std::move(groups);
+                    })
+        .errors;
+  };
+  const auto does_not_match = [](int a, int b) {
+    return "RuntimeError: The size of tensor a (" + std::to_string(a) + ") must match the size of tensor b (" + std::to_string(b) + ") at non-singleton dimension 0";
+  };
+  const auto adam = errors_with(OptimizerType::adam, 0, {});
+  EXPECT_EQ(adam.at(4), does_not_match(2, 4)) << "moments of a shard, and a gradient of the whole";
+  EXPECT_EQ(adam.at(7), does_not_match(6, 3)) << "made with those of its group, before any of them stepped";
+  EXPECT_EQ(errors_with(OptimizerType::adam, 0.5, {}).at(4), does_not_match(4, 2)) << "the gradient, and the weights that decay adds to it";
+  EXPECT_EQ(errors_with(OptimizerType::adamw, 0.5, {}).at(4), does_not_match(2, 4));
+  const auto of_groups = errors_with(OptimizerType::adam, 0, {{.parameters = {0}}, {.parameters = {1, 2}}});
+  EXPECT_EQ(of_groups.at(4), does_not_match(2, 4));
+  EXPECT_FALSE(of_groups.contains(7)) << "the second group had not begun";
 }
 
 TEST(fully_sharded_streams, do_not_race) {

@@ -87,9 +87,15 @@ void FullyShardedDataParallel::take_state(const Listed& listed) {
 }
 
 // A flat parameter, its gradient and its moments are each as large as they were when they were made. PyTorch takes one element for as many as it needs, where
-// it reads it. Precondition: the gradient is there.
+// it reads it. The decay of SGD and Adam adds the weights to the gradient first. Precondition: the gradient is there.
 std::optional<FrameworkError> FullyShardedDataParallel::misfit(const FlatParamHandle& h, std::uint32_t parameter) const {
-  const std::uint64_t data = h.data_numel(), grad = h.grad.numel();
+  const OptimizerConfig optimizer = scenario().engine.optimizer_of(parameter);
+  const std::uint64_t data = h.data_numel();
+  std::uint64_t grad = h.grad.numel();
+  if (optimizer.weight_decay != 0 && optimizer.type != OptimizerType::adamw) {
+    if (grad != data && grad != 1 && data != 1) return cannot_be_added(grad, data);
+    grad = std::max(grad, data);
+  }
   if (!optimizers_[parameter].has_moments()) return grad == data ? std::nullopt : std::optional(cannot_be_added(data, grad));
   const std::uint64_t state = state_numel_.at(h.module());
   if (grad != state && grad != 1) return cannot_be_added(state, grad);

@@ -167,6 +167,17 @@ TEST(a_real_framework, that_raises_is_judged_by_what_it_holds_where_the_script_g
   EXPECT_GT(went_on.coverage.judged, stopped.coverage.judged);
 }
 
+// What a rank holds behind such a backward is not asked for: it is in the middle of something.
+TEST(a_real_framework, that_raises_in_a_backward_is_judged_by_what_optimizers_were_given_in_it) {
+  const auto them = ranks("raises-behind-its-hooks");
+  Scenario s = scenario();
+  s.after_error = AfterError::go_on;
+  std::set<std::string> buffers;
+  for (const ref::Finding& finding : judged(*them, s).findings)
+    if (finding.finding != ref::FindingClass::engine_error && finding.event == 0) buffers.insert(finding.buffer);
+  EXPECT_EQ(buffers, std::set<std::string>{"hook[0]"}) << "the first of them stands for all";
+}
+
 TEST(a_real_framework, whose_ranks_disagree_on_a_collective_is_reported_at_once) {
   const auto them = ranks("disagrees");
   EXPECT_TRUE(classes(judged(*them, scenario())).contains("collective-mismatch"));

@@ -100,6 +100,7 @@ class Rank {
     if (what == "step") return step(out);
     if (!is("black-box"))
       for (std::size_t p = 0; p < sums_.size(); ++p) out["buffers"].push_back(buffer("sum[" + std::to_string(p) + "]", "local", p, sums_[p], true));
+    if (what == "backward" && is("raises-behind-its-hooks")) step_in_hooks(out);
     if (is("shows-what-is-not-there")) out["buffers"][0]["pieces"][0][2] = 1000;
     return out;
   }
@@ -143,6 +144,11 @@ class Rank {
       Values& sum = sums_[std::stoul(number)];
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = (is("keeps-the-last-alone") && micro_batches_ > 1 ? 0 : sum[i]) + factor * gradient[i];
     }
+  }
+
+  void step_in_hooks(json& out) const {
+    for (std::size_t p = 0; p < sums_.size(); ++p) out["buffers"].push_back(buffer("hook[" + std::to_string(p) + "]", "applied", p, sums_[p], false));
+    out["error"] = {{"type", "RuntimeError"}, {"text", "at the end"}};
   }
 
   json step(json& out) {

@@ -299,6 +299,15 @@ def test_one_element_that_an_exception_left_gathered_is_let_go_of_by_the_next_ba
     assert whole(command.event("backward", given), "reduced") == {(0, 0): 3}
 
 
+def test_weights_that_a_called_module_has_replaced_are_shown_all_the_same(commands):
+    """Without shards the optimizer keeps the parameter whose place a view has taken, which belongs to no flat one any more."""
+    command = configured(commands, "fsdp1", {"sharding_strategy": "NO_SHARD", "use_orig_params": True, "calls_unused_units": True})
+    ok(command.event("backward", {rank: {0: GIVEN[rank][0]} for rank in range(2)}))
+    ok(command.event("backward", GIVEN))
+    for answer in ok(command.event("step")).values():
+        assert by_element(answer, "parameter").keys() == MEAN.keys()
+
+
 @pytest.mark.parametrize("numel", [1, 3])
 def test_a_step_on_gathered_weights_is_shown_whole_unless_adam_has_moments_of_a_shard(commands, numel):
     command = configured(commands, "fsdp1", parameters=[{"name": "w", "numel": numel}], optimizer={"type": "Adam"})

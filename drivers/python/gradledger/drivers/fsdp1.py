@@ -167,31 +167,27 @@ class Fsdp1(TorchLoop):
 
     def stepped(self, weights: torch.Tensor) -> Sequence[Piece]:
         """What a step changes: all of a flat parameter that a backward has gathered and, as it raised, not let go of."""
-        pieces = self.pieces(weights)
-        handle = self.handle_of(weights)
-        return cut(self.flat[handle], 0, weights.numel()) if weights is handle.flat_param and self.gathered(weights) is not None else pieces
+        pieces, handle = self.pieces(weights), self.gathered(weights)
+        return pieces if handle is None or weights is not handle.flat_param else cut(self.flat[handle], 0, weights.numel())
 
-    def handle_of(self, weights: torch.Tensor) -> Any:
-        return next(handle for handle in self.flat if weights is handle.flat_param or any(weights is of for of in handle.flat_param._params or ()))
-
-    def gathered(self, weights: torch.Tensor) -> torch.Tensor | None:
-        """The rank's own shard, where the parameter is not a part of it."""
-        handle = self.handle_of(weights)
-        shard = getattr(handle.flat_param, "_local_shard", None)
-        if self.shards(handle) == 1 or shard is None or weights.untyped_storage().data_ptr() == shard.untyped_storage().data_ptr():
-            return None
-        return shard.detach()
+    def gathered(self, weights: torch.Tensor) -> Any | None:
+        """The handle of a parameter that is no part of the rank's own shard. One that a module has replaced is nobody's."""
+        for handle in self.flat:
+            if weights is handle.flat_param or any(weights is of for of in handle.flat_param._params or ()):
+                shard = getattr(handle.flat_param, "_local_shard", weights)
+                return handle if self.shards(handle) > 1 and weights.untyped_storage().data_ptr() != shard.untyped_storage().data_ptr() else None
+        return None
 
     def held(self, weights: torch.Tensor) -> torch.Tensor:
         """A backward that raised has not let go of the weights that were gathered for it. The next forward gathers the shards anew, and frees what it gathered: that
         has to stay the wrapper's own, even where it is as large as a shard."""
-        shard = self.gathered(weights)
-        if shard is None:
+        handle = self.gathered(weights)
+        if handle is None:
             return weights
         pieces = list(self.pieces(weights))
-        in_front = itertools.takewhile(lambda piece: piece not in pieces, self.shard(self.handle_of(weights)))  # of what the shard has before these
+        in_front = itertools.takewhile(lambda piece: piece not in pieces, self.shard(handle))  # of what the shard has before these
         begin = sum(size for _, _, size in in_front) if pieces else 0
-        return shard[begin:begin + sum(size for _, _, size in pieces)]
+        return handle.flat_param._local_shard.detach()[begin:begin + sum(size for _, _, size in pieces)]
 
     def enter_no_sync(self) -> None:
         self.enter_block(self.module.no_sync())

@@ -38,6 +38,7 @@ class Naming {
   bool follows(const StepMismatch& mismatch) const;
   bool gradients_are_named(std::uint32_t step) const;
   bool explained(std::uint32_t step) const;
+  bool explained(std::uint32_t step, std::uint32_t event) const;  // but for exceptions behind the event
   bool left_open(std::uint32_t first_step, std::uint32_t last_step) const;
   bool left_open(const SnapshotKey& key) const;
 

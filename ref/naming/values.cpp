@@ -15,6 +15,14 @@ bool Naming::explained(std::uint32_t step) const {
                      [&](const Finding& f) { return f.step <= step && f.finding != FindingClass::rounding_excess && f.finding != FindingClass::rank_divergence; });
 }
 
+// What an exception leaves is behind it.
+bool Naming::explained(std::uint32_t step, std::uint32_t event) const {
+  return std::any_of(verdict_.findings.begin(), verdict_.findings.end(), [&](const Finding& f) {
+    return f.step <= step && f.finding != FindingClass::rounding_excess && f.finding != FindingClass::rank_divergence &&
+           (f.finding != FindingClass::engine_error || f.event <= event);
+  });
+}
+
 // Gradients that few runs find wrong, and do not tell how: what follows from them has no name of its own.
 bool Naming::left_open(std::uint32_t first_step, std::uint32_t last_step) const {
   const auto between = [&](const SnapshotKey& key) { return first_step <= timeline_.events[key.event].step && timeline_.events[key.event].step <= last_step; };
@@ -62,11 +70,12 @@ void Naming::name_values() {
   std::set<SnapshotKey> behind;  // findings of earlier windows, which explain their values and not their weights
   for (const Mismatch* mismatch : all) {
     const bool update = !holds_gradients(mismatch->role);
+    const bool known = explained(mismatch->step, mismatch->key.event);
     const bool in_its_window = found_in(mismatch->step, [](const Finding&) { return true; });
-    if (!update && verdict_.few_runs && explained(mismatch->step) && !in_its_window && left_open(mismatch->key)) behind.insert(mismatch->key);
-    if ((!update && (explained(mismatch->step) || mismatch->clipping)) || races_before(mismatch->step)) continue;
-    if (Finding* known = find(FindingClass::rounding_excess, timeline_.events[mismatch->key.event].step, mismatch->key.rank)) {
-      also_in(*known, mismatch->key.buffer);
+    if (!update && verdict_.few_runs && known && !in_its_window && left_open(mismatch->key)) behind.insert(mismatch->key);
+    if ((!update && (known || mismatch->clipping)) || races_before(mismatch->step)) continue;
+    if (Finding* same = find(FindingClass::rounding_excess, timeline_.events[mismatch->key.event].step, mismatch->key.rank)) {
+      also_in(*same, mismatch->key.buffer);
       continue;
     }
     Finding& finding = add(FindingClass::rounding_excess, mismatch->key.event, mismatch->key.rank);

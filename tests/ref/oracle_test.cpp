@@ -33,6 +33,22 @@ TEST(oracle, finds_nothing_where_nobody_lies) {
   }
 }
 
+// Values alone are off, so that the exception is the only other finding of the window.
+TEST(oracle, an_exception_explains_values_behind_it_and_none_before_it) {
+  Scenario s = honest();
+  ScriptItem raises = item_of(ScriptKind::raise);
+  s.script = {backward(), raises, backward(), step()};
+  s.after_error = AfterError::go_on;
+  for (const std::uint32_t event : {0U, 2U}) {
+    const ref::Verdict verdict = judge_tampered(s, [&](const Snapshot& snapshot) {
+      if (snapshot.event != event || snapshot.linear || !snapshot.at_end || snapshot.role == Role::scratch) return;
+      for (double& x : *snapshot.values) x *= 1.5;
+    });
+    EXPECT_TRUE(classes(verdict).contains("engine-error")) << sentences(verdict);
+    EXPECT_EQ(classes(verdict).contains("rounding-excess"), event == 0) << event << ": " << sentences(verdict);
+  }
+}
+
 TEST(oracle, a_factor_of_two_on_the_applied_gradient_is_a_wrong_scale) {
   const ref::Verdict verdict = judge_tampered(honest(), [](const Snapshot& s) {
     if (s.role == Role::applied_gradient && s.rank == 1 && s.step == 1)

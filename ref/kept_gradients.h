@@ -12,19 +12,20 @@
 
 namespace gradledger::ref {
 
-// Another source, of which everything is kept that was asked for; where that is too much, nothing. For one thread. Precondition: what the other gives does not
-// change; both outlive this one.
+// Another source, of which everything is kept that was asked for, where that is wanted and not too much; else nothing. Where it keeps, for one thread. Precondition:
+// what the other gives does not change; both outlive this one.
 class KeptGradients final : public GradientSource {
  public:
   static constexpr std::uint64_t elements_max = 1u << 16;  // 512 KB
 
-  KeptGradients(const GradientSource& inner, const Workload& workload, const Timeline& timeline) : inner_(inner), workload_(workload), ranks_(workload.world_size) {
+  KeptGradients(const GradientSource& inner, const Workload& workload, const Timeline& timeline, bool keeps = true)
+      : inner_(inner), workload_(workload), ranks_(workload.world_size) {
     for (const Parameter& p : workload.parameters) {
       offset_.push_back(numel_);
       numel_ += p.numel;
     }
     const std::uint64_t contributions = std::uint64_t{ranks_} * timeline.backwards.size();
-    if (numel_ == 0 || contributions > elements_max / numel_) return;
+    if (!keeps || numel_ == 0 || contributions > elements_max / numel_) return;
     values_.resize(contributions * numel_);
     there_.resize(contributions * workload.parameters.size());
   }

@@ -9,7 +9,9 @@ Verdict judge(const Workload& workload, const Timeline& timeline, Producer& prod
   Verdict verdict;
   Passes passes(workload, timeline, producer, options);
   passes.run(verdict);
-  Naming(workload, timeline, passes.evidence(), passes.ledger(), options.listed_cells_max, verdict).run();
+  Evidence& evidence = passes.evidence();
+  for (StepMismatch& mismatch : named(std::move(evidence.loop_norms))) evidence.steps.push_back(std::move(mismatch));
+  Naming(workload, timeline, evidence, passes.ledger(), options.listed_cells_max, verdict).run();
   return verdict;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
 #include <tuple>
 
@@ -65,11 +64,6 @@ Passes::Passes(const Workload& workload, const Timeline& timeline, Producer& pro
 }
 
 void Passes::run(Verdict& verdict) {
-  run_all(verdict);
-  for (StepMismatch& mismatch : named(std::move(evidence_.loop_norms))) evidence_.steps.push_back(std::move(mismatch));
-}
-
-void Passes::run_all(Verdict& verdict) {
   const auto& optimizers = timeline_.contract.optimizers;
   if (std::any_of(optimizers.begin(), optimizers.end(), [](const OptimizerConfig& o) { return o.type == OptimizerType::muon; }))
     verdict.left_out.push_back("weights that Muon updates, its orthogonalization, and norms and clipping of what that makes; its momentum is judged");
@@ -107,9 +101,7 @@ std::uint64_t Passes::value_seed(GradientKind kind) const { return hash_keys({op
 
 void Passes::value_pass(const GradientSource& given, bool primary, Verdict& verdict) {
   const PlantedSource planted(given, timeline_);
-  std::optional<KeptGradients> kept_gradients;
-  if (weights_) kept_gradients.emplace(planted, workload_, timeline_);  // a simulation, which asks from one thread
-  const GradientSource& source = kept_gradients ? static_cast<const GradientSource&>(*kept_gradients) : planted;
+  const KeptGradients source(planted, workload_, timeline_, weights_);  // a simulation asks from one thread
   Model model(workload_, timeline_, source, Model::Mode::bounded);
   const bool only = producer_.capabilities().one_pass;  // there is no pass of probes that asks what the loop means
   MeantModels meant_models = meant(source, Model::Mode::bounded);

@@ -46,7 +46,6 @@ class Passes {
  private:
   using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;  // backward, rank
 
-  void run_all(Verdict& verdict);
   void value_pass(GradientKind kind, bool primary, Verdict& verdict);
   void value_pass(const GradientSource& given, bool primary, Verdict& verdict);
   std::uint64_t value_seed(GradientKind kind) const;

@@ -58,6 +58,9 @@ TEST(kept_gradients, are_none_where_there_is_no_room) {
   const ref::KeptGradients kept(inner, s, timeline);
   for (int times = 0; times < 2; ++times) asked_of(kept, 1, 1, 0, numel - 2, 2);
   EXPECT_EQ(inner.asked, 2);
+  const ref::KeptGradients none(inner, s, timeline, false);
+  for (int times = 0; times < 2; ++times) asked_of(none, 0, 0, 0, 0, 1);
+  EXPECT_EQ(inner.asked, 4);
 }
 
 }  // namespace

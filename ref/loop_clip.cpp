@@ -26,6 +26,7 @@ void LoopClipJudge::step_fact(const StepRecord& r) {
   const Field& gradient = model_.reduced(r.event, false);
   const std::string over = timeline_.contract.stated.clip ? timeline_.contract.stated.clip->norm_over : "world";
   const Bounded due = norm_over(timeline_.contract.groups.of(over, r.rank), gradient);
+  if (std::isfinite(due.value)) norms_.compared(r.event, r.rank, r.fact, due.value, due.error);
   if (!std::isfinite(due.error) || std::abs(r.value - due.value) <= due.error) return;
   if (std::isinf(r.value) && due.magnitude() >= facts_of(gradients_).largest()) return;  // it may have no room for the norm that is due
   StepMismatch mismatch;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "ref/hidden_norms.h"
 #include "ref/steps.h"
 
 namespace gradledger::ref {
@@ -22,6 +23,7 @@ class LoopClipJudge final : public TraceSink {
   void step_fact(const StepRecord& record) override;
 
   const std::vector<OtherNorm>& found() const { return found_; }
+  const HiddenNorms& norms() const { return norms_; }
 
  private:
   Bounded norm_over(const std::vector<std::uint32_t>& ranks, const Field& gradient) const;
@@ -33,6 +35,7 @@ class LoopClipJudge final : public TraceSink {
   Model& model_;
   Dtype gradients_ = Dtype::float32;  // the narrowest that a loop may find gradients in
   std::vector<OtherNorm> found_;      // by event
+  HiddenNorms norms_;
 };
 
 // What all passes found. A norm is called another group's where that fits every rank of the event, in each pass in which its norm is not as due: one alone may

@@ -137,6 +137,8 @@ void Passes::value_pass(const GradientSource& given, bool primary, Verdict& verd
   append(evidence_.steps, steps.mismatches());
   append(evidence_.steps, kept.mismatches());
   append(evidence_.loop_norms, loop_clip.found());
+  evidence_.norms.add(steps.norms());
+  evidence_.norms.add(loop_clip.norms());
   if (!primary) return;
   evidence_.decided = steps.decided();
   evidence_.without_update = steps.without_update();

@@ -27,6 +27,7 @@ struct Evidence {
   std::set<std::uint32_t> without_update;    // in which a rank says that it did not update
   std::set<std::uint32_t> skipped;           // likewise, all of them because of an overflow
   std::vector<MissingFact> missing;
+  HiddenNorms norms;
   std::set<SnapshotKey> not_taken_apart;  // past the limit of one ledger
 };
 

@@ -250,13 +250,14 @@ double StepJudge::norm_bound(const Bounded& norm) const {
 
 void StepJudge::judge_norms(std::uint32_t event, const Step& step) {
   const double bound = norm_bound(step.norm);
-  if (!std::isfinite(bound)) return;  // nothing can be told
   for (const auto& [rank, mine] : step.ranks) {
     if (mine.skips()) continue;
     for (const auto& [fact, verb] : {std::pair{StepFact::gradient_norm, "reports"}, std::pair{StepFact::clipping_norm, "clips by"}}) {
       const auto norm = mine.reported(fact);
       const bool told = fact != StepFact::gradient_norm || mine.done || !(mine.raised || hangs_);  // a step that raises or hangs reports to nobody
-      if (!norm || !told || std::abs(*norm - step.norm.value) <= bound) continue;
+      if (!norm || !told) continue;
+      norms_.compared(event, rank, fact, step.norm.value, bound);
+      if (!std::isfinite(bound) || std::abs(*norm - step.norm.value) <= bound) continue;
       if (mine.meant_norm && std::abs(*norm - mine.meant_norm->value) <= norm_bound(*mine.meant_norm)) continue;
       add(FindingClass::wrong_norm, event, rank,
           fmt::format("{} a gradient norm of {:.9g}, due is {:.9g}, and rounding explains at most {:.3g} of the difference", verb, *norm, step.norm.value, bound),

@@ -12,6 +12,7 @@
 
 #include "ref/bounded.h"
 #include "ref/finding.h"
+#include "ref/hidden_norms.h"
 #include "ref/model.h"
 #include "sim/trace/producer.h"
 
@@ -53,6 +54,7 @@ class StepJudge final : public TraceSink {
   std::vector<StepMismatch> mismatches();
   // Likewise, and after mismatches().
   const std::vector<MissingFact>& missing() const { return missing_; }
+  const HiddenNorms& norms() const { return norms_; }
   const std::set<std::uint32_t>& decided() const { return decided_; }  // step events whose due skip was judged
   std::set<std::uint32_t> without_update() const;                      // step events in which a rank says that it did not update
   std::set<std::uint32_t> skipped() const;                             // step events that all ranks say they skip
@@ -98,6 +100,7 @@ class StepJudge final : public TraceSink {
   std::map<std::uint32_t, Step> steps_;  // by event
   std::vector<StepMismatch> out_;
   std::vector<MissingFact> missing_;
+  HiddenNorms norms_;
   std::set<std::uint32_t> decided_;
   std::set<std::pair<std::uint32_t, std::uint32_t>> in_norm_;     // step event, and the rank that asks for a norm there
   bool hangs_ = false;                                            // some rank

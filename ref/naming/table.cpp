@@ -79,6 +79,7 @@ void Naming::weigh_coverage() {
   verdict_.coverage.windows_judged = rest.windows_judged;
   verdict_.coverage.nothing = rest.nothing;
   verdict_.coverage.missing = std::move(evidence_.missing);
+  for (std::string& sentence : evidence_.norms.sentences()) verdict_.left_out.push_back(std::move(sentence));
 }
 
 }  // namespace gradledger::ref

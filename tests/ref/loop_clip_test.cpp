@@ -95,5 +95,38 @@ TEST(norms_of_loops, may_be_infinite_where_gradients_have_no_room_for_them_alone
   EXPECT_EQ(found(of(128), infinite), Set{"wrong-norm"});
 }
 
+// What ranks have cancels, and rounding of it is larger than what is left.
+TEST(norms_of_loops, that_rounding_hides_are_said_not_to_be_judged) {
+  const auto zero = [](double) { return 0.0; };
+  const auto of = [](double other_rank) {
+    const auto gradients = [](double element) { return json{{"w0", std::vector<double>(13, element)}, {"w1", std::vector<double>(6, element)}}; };
+    json document = loop_in("ddp", "fp16");
+    document["gradients"]["kind"] = "values";
+    document["gradients"]["micro_batches"] = {{gradients(1000), gradients(other_rank)}};
+    return document;
+  };
+  const ref::Verdict hidden = verdict_of(of(-999.5), zero);
+  EXPECT_EQ(classes(hidden), Set{});
+  EXPECT_EQ(hidden.left_out, std::vector<std::string>{"loop_norm at event 1: rounding may be as large as the norm, and a norm of 0 would pass"});
+  const ref::Verdict told = verdict_of(of(999.5), zero);
+  EXPECT_EQ(classes(told), Set{"wrong-norm"});
+  EXPECT_EQ(told.left_out, std::vector<std::string>{});
+}
+
+TEST(hidden_norms, are_those_that_no_pass_can_tell) {
+  ref::HiddenNorms first, second;
+  for (const std::uint32_t rank : {0u, 1u}) {
+    first.compared(2, rank, StepFact::gradient_norm, 1, 1);
+    first.compared(4, rank, StepFact::gradient_norm, 1, std::numeric_limits<double>::infinity());
+  }
+  first.compared(3, 0, StepFact::clipping_norm, 0, 1);  // nothing is due
+  first.compared(5, 0, StepFact::clipping_norm, 1, 0.5);
+  EXPECT_EQ(first.sentences(), std::vector<std::string>{"global_grad_norm at events 2, 4: rounding may be as large as the norm, and a norm of 0 would pass"});
+  for (const std::uint32_t rank : {0u, 1u}) second.compared(4, rank, StepFact::gradient_norm, 1, 0.5);
+  second.compared(2, 0, StepFact::gradient_norm, 1, 0.5);
+  first.add(second);
+  EXPECT_EQ(first.sentences(), std::vector<std::string>{"global_grad_norm at event 2: rounding may be as large as the norm, and a norm of 0 would pass"}) << "that of rank 1";
+}
+
 }  // namespace
 }  // namespace gradledger::testing

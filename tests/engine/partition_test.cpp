@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
 
 #include "tests/support/scenarios.h"
 
@@ -145,6 +149,18 @@ TEST(a_rank_that_owns_nothing, misses_no_gradient_at_a_step_without_a_backward) 
   for (const ref::Finding& f : verdict.findings)
     if (f.finding == ref::FindingClass::engine_error) raised.push_back(f.rank);
   EXPECT_EQ(raised, (std::vector<std::uint32_t>{0, 1})) << sentences(verdict);
+}
+
+// Five elements on four ranks: the shard of rank 2 goes over the end, and that of rank 3 begins behind it, which Tensor.narrow() tells otherwise.
+TEST(safe_set_full_grad_at_stage_3, raises_as_narrow_does_where_a_shard_has_padding) {
+  Scenario s = base_scenario(4, {8, 5}, Dtype::float32);
+  s.engine.as_of.base = "0.19.8";
+  deepspeed_config(s).zero.stage = 3;
+  s.script = {backward(), set_of("w1", 2)};
+  std::set<std::string> raised;
+  for (const EngineErrorRecord& error : judge(s).facts.engine_errors) raised.insert(fmt::format("rank {}: {}: {}", error.rank, error.type, error.message));
+  EXPECT_EQ(raised, (std::set<std::string>{"rank 2: RuntimeError: start (4) + length (2) exceeds dimension size (5)",
+                                           "rank 3: IndexError: start out of range (expected to be in range of [-5, 5], but got 6)"}));
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string>
 
+#include <fmt/format.h>
+
 namespace gradledger {
 
 void ZeroStage3::add_shard_pieces(std::uint32_t p, Slice partition, std::vector<ViewPiece>& to) const {
@@ -71,6 +73,16 @@ void ZeroStage3::set_partition(const events::SetGradient& event, ProgramWriter& 
   norm_recorded_[p] = true;
 }
 
+namespace {
+
+// Tensor.narrow(), where what is asked for does not lie inside.
+FrameworkError narrowed_too_far(std::uint64_t start, std::uint64_t length, std::uint64_t size) {
+  if (start > size) return {"IndexError", fmt::format("start out of range (expected to be in range of [-{0}, {0}], but got {1})", size, start)};
+  return {"RuntimeError", fmt::format("start ({}) + length ({}) exceeds dimension size ({})", start, length, size)};
+}
+
+}  // namespace
+
 // All-gathered with the padding of the last ranks, set without it: a rank whose partition has padding finds the value too short.
 void ZeroStage3::set_whole_gradient(const events::SetGradient& event, ProgramWriter& w) {
   const std::uint32_t p = event.parameter;
@@ -84,9 +96,7 @@ void ZeroStage3::set_whole_gradient(const events::SetGradient& event, ProgramWri
   w.copy_over_the_bus(own, settable_partition(p), false);
   w.collective({.kind = CollectiveKind::all_gather, .purpose = Purpose::user, .communicator = reduces_in(), .input = own, .output = gathered.slice});
   w.multiply(gathered.slice, event.factor);
-  if (std::uint64_t{q} * (rank() + 1) > numel(p))
-    throw FrameworkError{"RuntimeError",
-                         "start (" + std::to_string(q * rank()) + ") + length (" + std::to_string(q) + ") exceeds dimension size (" + std::to_string(numel(p)) + ")"};
+  if (q * (rank() + 1) > numel(p)) throw narrowed_too_far(q * rank(), q, numel(p));
   set_partition(event, w, own);
   tensors_.drop(w, gathered);
 }

@@ -6,18 +6,13 @@
 
 namespace gradledger::ref {
 
-void HiddenNorms::compared(std::uint32_t event, std::uint32_t rank, StepFact fact, double due, double bound) {
-  const bool hides = due > 0 && !(bound < due);
-  const auto [at, fresh] = hidden_.try_emplace({fact, event, rank}, hides);
-  at->second &= hides;
-}
+void HiddenNorms::compared(std::uint32_t event, std::uint32_t rank, StepFact fact, double due, double bound) { note({fact, event, rank}, due > 0 && !(bound < due)); }
 
 void HiddenNorms::add(const HiddenNorms& more) {
-  for (const auto& [key, hides] : more.hidden_) {
-    const auto [at, fresh] = hidden_.try_emplace(key, hides);
-    at->second &= hides;
-  }
+  for (const auto& [key, hides] : more.hidden_) note(key, hides);
 }
+
+void HiddenNorms::note(const Key& key, bool hides) { hidden_.try_emplace(key, true).first->second &= hides; }
 
 std::vector<std::string> HiddenNorms::sentences() const {
   std::map<StepFact, std::vector<std::uint32_t>> events;

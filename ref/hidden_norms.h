@@ -22,7 +22,11 @@ class HiddenNorms {
   std::vector<std::string> sentences() const;
 
  private:
-  std::map<std::tuple<StepFact, std::uint32_t, std::uint32_t>, bool> hidden_;  // by event and rank: whether all that compared it could not tell
+  using Key = std::tuple<StepFact, std::uint32_t, std::uint32_t>;  // event, rank
+
+  void note(const Key& key, bool hides);
+
+  std::map<Key, bool> hidden_;  // whether none that compared it could tell
 };
 
 }  // namespace gradledger::ref

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -37,8 +38,8 @@ class Naming {
   bool follows(std::uint32_t step) const;
   bool follows(const StepMismatch& mismatch) const;
   bool gradients_are_named(std::uint32_t step) const;
-  bool explained(std::uint32_t step) const;
-  bool explained(std::uint32_t step, std::uint32_t event) const;  // but for exceptions behind the event
+  // By what is known up to the end of the window; exceptions behind the event do not.
+  bool explained(std::uint32_t step, std::uint32_t event = std::numeric_limits<std::uint32_t>::max()) const;
   bool left_open(std::uint32_t first_step, std::uint32_t last_step) const;
   bool left_open(const SnapshotKey& key) const;
 

@@ -10,11 +10,6 @@
 namespace gradledger::ref {
 
 // Wrong sums entail wrong values, and different ones on different ranks; wrong values entail neither.
-bool Naming::explained(std::uint32_t step) const {
-  return std::any_of(verdict_.findings.begin(), verdict_.findings.end(),
-                     [&](const Finding& f) { return f.step <= step && f.finding != FindingClass::rounding_excess && f.finding != FindingClass::rank_divergence; });
-}
-
 // What an exception leaves is behind it.
 bool Naming::explained(std::uint32_t step, std::uint32_t event) const {
   return std::any_of(verdict_.findings.begin(), verdict_.findings.end(), [&](const Finding& f) {

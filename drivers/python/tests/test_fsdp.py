@@ -4,14 +4,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from command import Command, by_element, ok, shown
+from command import by_element, ok, shown
+from fsdp_world import GIVEN, MEAN, PARAMETERS, commands, configured, whole  # noqa: F401
 
 BEFORE_2_15 = tuple(int(number) for number in torch.__version__.split(".")[:2]) < (2, 15)
 
-# Sizes that two ranks cannot share evenly.
-PARAMETERS = [{"name": "a", "numel": 3}, {"name": "b", "numel": 5}]
-GIVEN = {0: {0: [1, 2, 3], 1: [0, 5, 0, 1, 7]}, 1: {0: [3, 2, 1], 1: [2, 5, 4, 1, 9]}}
-MEAN = {(0, 0): 2, (0, 1): 2, (0, 2): 2, (1, 0): 1, (1, 1): 5, (1, 2): 2, (1, 3): 1, (1, 4): 8}
 OWN = [{(p, i): value for p, values in GIVEN[rank].items() for i, value in enumerate(values)} for rank in range(2)]
 CONFIGURATIONS = {
     "fsdp2": [{}, {"wrap": "root"}, {"reshard_after_forward": True}, {"reshard_after_forward": False}, {"offload": True},
@@ -23,37 +20,6 @@ CONFIGURATIONS = {
               {"offload": True, "computes_on_cpu": True, "use_orig_params": True, "sharding_strategy": "SHARD_GRAD_OP"}],
 }
 OF_BOTH = [pytest.param(driver, config, id=f"{driver} {config}") for driver, configs in CONFIGURATIONS.items() for config in configs]
-
-
-@pytest.fixture(scope="module")
-def commands():
-    """Hosts take seconds to start: each is kept for all tests of its driver."""
-    started: dict[str, Command] = {}
-
-    def command(driver: str) -> Command:
-        if driver not in started:
-            started[driver] = Command(driver).__enter__()
-            started[driver].start_ranks()
-        return started[driver]
-    yield command
-    for each in started.values():
-        each.__exit__()
-
-
-def configured(commands, driver, config=None, parameters=PARAMETERS, optimizer=None, **more):
-    command = commands(driver)
-    ok(command.configure(parameters, {"framework": driver, "config": config or {}, "optimizer": optimizer or {"type": "SGD"}}, **more))
-    return command
-
-
-def whole(answers, role):
-    """What all ranks hold together. No two hold the same element."""
-    out: dict = {}
-    for answer in ok(answers).values():
-        held = by_element(answer, role)
-        assert not out.keys() & held.keys()
-        out |= held
-    return out
 
 
 def times(factor, values):
@@ -280,67 +246,6 @@ def test_moments_lie_where_their_shards_do(commands, driver):
     answers = command.event("step")
     assert whole(answers, "first moment") == times(0.5, MEAN)
     assert whole(answers, "second moment") == {place: value * value / 4 for place, value in MEAN.items()}
-
-
-@pytest.mark.parametrize("config", [{}, {"wrap": "root"}, {"use_orig_params": True}, {"use_orig_params": True, "wrap": "root"}, {"units": [["b"]], "use_orig_params": True}])
-def test_weights_that_an_exception_left_gathered_are_told_by_their_shards(commands, config):
-    command = configured(commands, "fsdp1", config)
-    answers = command.event("backward", GIVEN, raises_after=0)
-    assert all("raised by the script in a backward" in str(answer) for answer in answers.values())
-    assert whole(command.event("step"), "parameter") == dict.fromkeys(MEAN, 0)
-
-
-def test_one_element_that_an_exception_left_gathered_is_let_go_of_by_the_next_backward(commands):
-    """It is as large as its shard. What the wrapper gathered for it is not shown, and stays the wrapper's own to free."""
-    command = configured(commands, "fsdp1", parameters=[{"name": "w", "numel": 1}])
-    given = {rank: {0: [2 + 2 * rank]} for rank in range(2)}
-    assert all("raised by the script" in str(answer) for answer in command.event("backward", given, raises_after=0).values())
-    assert whole(command.event("step"), "parameter") == {(0, 0): 0}
-    assert whole(command.event("backward", given), "reduced") == {(0, 0): 3}
-
-
-def test_weights_that_a_called_module_has_replaced_are_shown_all_the_same(commands):
-    """Without shards the optimizer keeps the parameter whose place a view has taken, which belongs to no flat one any more."""
-    command = configured(commands, "fsdp1", {"sharding_strategy": "NO_SHARD", "use_orig_params": True, "calls_unused_units": True})
-    ok(command.event("backward", {rank: {0: GIVEN[rank][0]} for rank in range(2)}))
-    ok(command.event("backward", GIVEN))
-    for answer in ok(command.event("step")).values():
-        assert by_element(answer, "parameter").keys() == MEAN.keys()
-
-
-@pytest.mark.parametrize("numel", [1, 3])
-def test_a_step_on_gathered_weights_is_shown_whole_unless_adam_has_moments_of_a_shard(commands, numel):
-    command = configured(commands, "fsdp1", parameters=[{"name": "w", "numel": numel}], optimizer={"type": "Adam"})
-    given = {rank: {0: [1 + rank] * numel} for rank in range(2)}
-    own = [{(0, i): 1 + rank for i in range(numel)} for rank in range(2)]
-    kept = dict.fromkeys(own[0], 0)
-    for steps_before in (False, True):
-        ok(command.event("enter_no_sync"))
-        ok(command.event("backward", given))
-        ok(command.event("exit_no_sync"))
-        command.event("backward", given, raises_after=0)
-        answers = command.event("step")
-        if steps_before and numel > 1:
-            assert all("must match" in str(answer) for answer in answers.values()) and not any(by_element(answer, "applied") for answer in answers.values())
-            return
-        assert [by_element(answer, "applied") for answer in answers.values()] == own
-        assert whole(answers, "parameter") == kept, "the shard, which nothing has changed"
-        command = configured(commands, "fsdp1", parameters=[{"name": "w", "numel": numel}], optimizer={"type": "Adam"})
-        ok(command.event("backward", given))
-        kept = whole(command.event("step"), "parameter")
-        ok(command.event("zero_grad"))
-
-
-def test_the_optimizer_has_parameters_in_the_order_of_the_module(commands):
-    """Those of the root come first. Its gradient, which is whole, fits no shard, so that the step raises before it comes to the unit of one element."""
-    parameters = [{"name": "a", "numel": 1}, {"name": "b", "numel": 5}]
-    for config in ({"units": [["a"]]}, {"units": [["a"]], "use_orig_params": True}):
-        command = configured(commands, "fsdp1", config, parameters)
-        ok(command.event("enter_no_sync"))
-        ok(command.event("backward", {rank: {0: [3], 1: values[1]} for rank, values in GIVEN.items()}))
-        answers = command.event("step")
-        assert all("must match" in str(answer) for answer in answers.values())
-        assert not any(by_element(answer, "applied") for answer in answers.values())
 
 
 @pytest.mark.parametrize("driver", CONFIGURATIONS)
